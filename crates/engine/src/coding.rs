@@ -1,0 +1,135 @@
+//! Integers to bytes and back: little-endian fixed widths and LEB128 varints.
+//!
+//! Invariant: decoding any bytes never panics and never allocates; it answers `None` when they don't fit.
+
+/// Appends `value` as a varint of 1 to 10 bytes (LEB128).
+#[inline]
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Bytes that `put_varint` would append.
+#[inline]
+pub fn varint_len(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// Appends a varint length and the bytes.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads fields from the front of a byte slice, remembering how far it got.
+#[derive(Debug, Clone)]
+pub struct Decoder<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Decoder<'a> {
+    /// A decoder at the first byte.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Decoder { bytes, at: 0 }
+    }
+
+    /// Offset of the next byte from the start.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Bytes left.
+    #[inline]
+    pub fn remaining(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    /// One byte.
+    #[inline]
+    pub fn u8(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    /// A little-endian `u16`.
+    #[inline]
+    pub fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.take(2)?.try_into().ok()?))
+    }
+
+    /// A little-endian `u32`.
+    #[inline]
+    pub fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    /// A little-endian `u64`.
+    #[inline]
+    pub fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    /// A varint; `None` also for one that overflows 64 bits.
+    #[inline]
+    pub fn varint(&mut self) -> Option<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            if shift == 63 && byte > 1 {
+                return None;
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// The next `len` bytes.
+    #[inline]
+    pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(len)?;
+        let slice = self.bytes.get(self.at..end)?;
+        self.at = end;
+        Some(slice)
+    }
+
+    /// A varint length and that many bytes.
+    #[inline]
+    pub fn length_prefixed(&mut self) -> Option<&'a [u8]> {
+        let len = usize::try_from(self.varint()?).ok()?;
+        self.take(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_round_trip_and_tell_their_length() {
+        for shift in 0..64 {
+            for value in [1u64 << shift, (1u64 << shift) - 1, u64::MAX >> shift] {
+                let mut out = Vec::new();
+                put_varint(&mut out, value);
+                assert_eq!(out.len(), varint_len(value));
+                assert_eq!(Decoder::new(&out).varint(), Some(value));
+            }
+        }
+    }
+
+    #[test]
+    fn short_or_overlong_input_is_none() {
+        assert_eq!(Decoder::new(&[0x80]).varint(), None);
+        assert_eq!(Decoder::new(&[0xff; 11]).varint(), None);
+        assert_eq!(Decoder::new(&[5, 1, 2]).length_prefixed(), None);
+        assert_eq!(Decoder::new(&[1, 2, 3]).u32(), None);
+    }
+}

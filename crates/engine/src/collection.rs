@@ -1,0 +1,90 @@
+//! Which journal segments are worth collecting: a pure function from sizes to numbers.
+//!
+//! A segment is worth collecting when at most a set share of it is live. When the store is idle the
+//! deadest ones go, whatever their share, until all segments together are near their live bytes.
+
+/// When idle, closed segments are collected until they take at most this many times their live bytes.
+const IDLE_SPACE_RATIO: f64 = 1.2;
+
+/// A segment that is more live than this is never worth its copy.
+const LIVE_SHARE_MAX: f64 = 0.95;
+
+/// A closed segment, as collection sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentShare {
+    /// Its number.
+    pub number: u64,
+    /// Bytes it takes on disk.
+    pub bytes: u64,
+    /// Bytes of it that the tree refers to.
+    pub live_bytes: u64,
+}
+
+impl SegmentShare {
+    fn live_share(&self) -> f64 {
+        self.live_bytes.min(self.bytes) as f64 / self.bytes.max(1) as f64
+    }
+}
+
+/// The segments to collect together into one of at most about `output_bytes_max`; empty for none.
+pub fn pick(
+    segments: &[SegmentShare],
+    live_ratio: f64,
+    output_bytes_max: u64,
+    idle: bool,
+) -> Vec<u64> {
+    let mut by_share: Vec<_> = segments.to_vec();
+    by_share
+        .sort_by(|a, b| a.live_share().total_cmp(&b.live_share()).then(a.number.cmp(&b.number)));
+    let live: u64 = segments.iter().map(|segment| segment.live_bytes.min(segment.bytes)).sum();
+    let mut total: u64 = segments.iter().map(|segment| segment.bytes).sum();
+    let mut output_bytes = 0;
+    let mut picked = Vec::new();
+    for segment in by_share {
+        let wasteful = idle && total as f64 > live as f64 * IDLE_SPACE_RATIO;
+        let share = segment.live_share();
+        if share > live_ratio && !(wasteful && share < LIVE_SHARE_MAX) {
+            break;
+        }
+        let kept = segment.live_bytes.min(segment.bytes);
+        if !picked.is_empty() && output_bytes + kept > output_bytes_max {
+            break;
+        }
+        output_bytes += kept;
+        total -= segment.bytes - kept;
+        picked.push(segment.number);
+    }
+    picked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(segments: &[(u64, u64, u64)], idle: bool, expected: &[u64]) {
+        let segments: Vec<_> = segments
+            .iter()
+            .map(|&(number, bytes, live_bytes)| SegmentShare { number, bytes, live_bytes })
+            .collect();
+        assert_eq!(pick(&segments, 0.5, 100, idle), expected);
+    }
+
+    #[test]
+    fn mostly_dead_segments_go_deadest_first() {
+        check(&[(1, 100, 60), (2, 100, 40), (3, 100, 10)], false, &[3, 2]);
+        check(&[(1, 100, 60)], false, &[]);
+        check(&[], true, &[]);
+    }
+
+    #[test]
+    fn one_output_holds_what_is_collected() {
+        check(&[(1, 200, 90), (2, 200, 90)], false, &[1]);
+        check(&[(1, 900, 300)], false, &[1]);
+    }
+
+    #[test]
+    fn an_idle_store_is_brought_near_its_live_bytes() {
+        check(&[(1, 100, 60), (2, 100, 98)], true, &[1]);
+        check(&[(1, 100, 90), (2, 100, 98)], true, &[]);
+    }
+}

@@ -1,0 +1,121 @@
+//! Merging sorted sources within a key slice into new tables: the work of a flush or a compaction.
+//!
+//! 1. Merge the sources from the slice's start to its end.
+//! 2. Drop the versions that no reader can see ([`Retain`]).
+//! 3. Make pointers into collected segments direct.
+//! 4. Write the rest ([`Output`]).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use super::output::{Output, OutputOptions, OutputTable};
+use super::retain::Retain;
+use crate::error::{Error, Result};
+use crate::fault_points::{self, Bug};
+use crate::head::{Body, ValuePointer};
+use crate::iter::merging::Source;
+use crate::iter::{InternalIterator, MergingIterator};
+use crate::key::{SEQNO_MAX, SeqNo};
+use crate::range_tombstone::{RangeTombstone, RangeTombstones};
+use crate::vfs::FileSystem;
+
+/// A cancelled job looks at its flag this often, in entries.
+const CANCEL_CHECK_ENTRIES: u64 = 1024;
+
+/// What to merge and how.
+pub struct Job<'a> {
+    /// Sorted sources that share no (key, SeqNo).
+    pub sources: Vec<Source>,
+    /// Every range deletion of the sources.
+    pub range_tombstones: Vec<RangeTombstone>,
+    /// First key of the slice; `None` is the first of all.
+    pub start: Option<Bytes>,
+    /// End of the slice, excluded; `None` is beyond all.
+    pub end: Option<Bytes>,
+    /// Whether nothing older than the sources holds keys of the slice.
+    pub bottom: bool,
+    /// Pinned SeqNos, ascending.
+    pub snapshots: Vec<SeqNo>,
+    /// The wall clock.
+    pub now_ms: u64,
+    /// Makes a pointer direct.
+    pub direct: &'a dyn Fn(&ValuePointer) -> ValuePointer,
+    /// Set when the store is closing.
+    pub cancel: &'a AtomicBool,
+}
+
+/// What a job did.
+#[derive(Debug)]
+pub struct JobResult {
+    /// The new tables, in key order.
+    pub tables: Vec<OutputTable>,
+    /// Entries read.
+    pub entries_in: u64,
+    /// Entries written.
+    pub entries_out: u64,
+}
+
+/// Runs a job. On an error, or when it was cancelled (`Error::Busy`), nothing is left behind.
+pub fn run(
+    job: Job<'_>,
+    fs: &Arc<dyn FileSystem>,
+    next_file_number: &AtomicU64,
+    options: OutputOptions,
+) -> Result<JobResult> {
+    let clipped = clip(job.range_tombstones, job.start.as_ref(), job.end.as_ref());
+    let range_tombstones = RangeTombstones::new(clipped);
+    let mut retain = Retain::new(&job.snapshots, &range_tombstones, job.bottom, job.now_ms);
+    let kept_ranges = match fault_points::is_planted(Bug::ForgetRangeTombstone) {
+        true => Vec::new(),
+        false => range_tombstones.iter().filter(|range| retain.keeps_range(range)).collect(),
+    };
+    let mut output = Output::new(fs, next_file_number, options, kept_ranges);
+    let mut merged = MergingIterator::new(job.sources);
+    match &job.start {
+        Some(start) => merged.seek(start, SEQNO_MAX)?,
+        None => merged.seek_to_first()?,
+    }
+    let (mut entries_in, mut entries_out) = (0, 0);
+    while merged.valid() {
+        if job.end.as_ref().is_some_and(|end| merged.user_key() >= &end[..]) {
+            break;
+        }
+        if entries_in % CANCEL_CHECK_ENTRIES == 0 && job.cancel.load(Ordering::Relaxed) {
+            return Err(Error::Busy);
+        }
+        entries_in += 1;
+        let mut entry = merged.entry()?;
+        if retain.keeps(merged.user_key(), &entry) {
+            if let Body::Ref(pointer) = &mut entry.body {
+                *pointer = (job.direct)(pointer);
+            }
+            output.add(merged.user_key(), &entry)?;
+            entries_out += 1;
+        }
+        merged.next()?;
+    }
+    Ok(JobResult { tables: output.finish()?, entries_in, entries_out })
+}
+
+/// The parts of the deletions inside `[start, end)`.
+fn clip(
+    tombstones: Vec<RangeTombstone>,
+    start: Option<&Bytes>,
+    end: Option<&Bytes>,
+) -> impl Iterator<Item = RangeTombstone> {
+    tombstones.into_iter().filter_map(move |mut tombstone| {
+        if let Some(start) = start
+            && tombstone.start < *start
+        {
+            tombstone.start = start.clone();
+        }
+        if let Some(end) = end
+            && tombstone.end > *end
+        {
+            tombstone.end = end.clone();
+        }
+        (tombstone.start < tombstone.end).then_some(tombstone)
+    })
+}

@@ -1,0 +1,308 @@
+//! Picking: from a version to what compaction does next. Pure and deterministic.
+//!
+//! The policy is lazy leveling (Dayan and Idreos, "Dostoevsky", SIGMOD 2018): every level collects
+//! runs until it has too many, and only the deepest is one run. A full level goes down whole: as a
+//! new run of the next level, or into the deepest level's run. In order:
+//!
+//! 1. tables in which everything is dead are dropped;
+//! 2. full levels, L0 first, then downwards: upper runs are small, and every read passes them;
+//! 3. tables of mostly tombstones, and expired ones, are merged with all that they hide;
+//! 4. when idle, upper runs of more than a tenth of the store, then dead entries at the bottom.
+//!
+//! Each answer is one job of bounded size; the store applies it and asks again.
+
+mod choice;
+mod dead;
+mod slice;
+
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod simulation;
+
+use bytes::Bytes;
+
+pub use choice::{Choice, Drop, InFlight, Merge, MergeInput, Move, OutputRun, Reason, Slice};
+use slice::{Source, Sweep, Target};
+
+use crate::key::SeqNo;
+use crate::options::LEVEL_COUNT;
+use crate::range_tombstone::RangeTombstone;
+use crate::version::{LiveTable, Run, TableMeta, Version};
+
+/// A table of mostly tombstones is merged when it hides at most this many times as many entries.
+/// More would rewrite large old data for a few deletions, again with each flush of deletions.
+const HIDDEN_PER_TOMBSTONE_MAX: u64 = 10;
+
+/// When idle, upper runs are merged from this share of the store on, as a divisor.
+const IDLE_SHARE: u64 = 10;
+
+/// What picking depends on besides the version.
+#[derive(Clone)]
+pub struct PickOptions<'a> {
+    /// Runs that make a level full.
+    pub level_runs_max: usize,
+    /// Most bytes that one merge reads, as far as boundaries allow.
+    pub job_bytes_max: u64,
+    /// Bytes that L1 holds; each further level holds `level_runs_max` times more.
+    pub level1_bytes: u64,
+    /// Pinned SeqNos, in any order.
+    pub snapshots: &'a [SeqNo],
+    /// Now, in milliseconds since the Unix epoch.
+    pub now_ms: u64,
+    /// Whether there is time for what isn't urgent.
+    pub idle: bool,
+    /// Merges that run.
+    pub busy: &'a [InFlight],
+    /// Merge these keys to the bottom, and nothing else.
+    ///
+    /// The caller asks again until nothing is left to do, after a merge with `start` set to the end
+    /// of the merge's slice (it is done when that has no end).
+    pub manual: Option<Slice>,
+    /// Keys that cut a table into parts of about equal size, ascending; none is fine.
+    pub boundaries: &'a dyn Fn(&LiveTable) -> Vec<Bytes>,
+    /// The deleted ranges that a table holds.
+    pub range_tombstones: &'a dyn Fn(&LiveTable) -> Vec<RangeTombstone>,
+}
+
+impl PickOptions<'_> {
+    /// Bytes that a level holds.
+    fn capacity(&self, level: usize) -> u64 {
+        let factor = (self.level_runs_max as u64).saturating_pow(level.saturating_sub(1) as u32);
+        self.level1_bytes.saturating_mul(factor)
+    }
+}
+
+/// What to do next.
+pub fn pick(version: &Version, options: &PickOptions<'_>) -> Choice {
+    let picker = Picker { version, options };
+    let choice = match &options.manual {
+        Some(range) => picker.manual(range),
+        None => dead::dead_tables(version, options)
+            .map(Choice::Drop)
+            .or_else(|| (0..LEVEL_COUNT - 1).find_map(|level| picker.full_level(level)))
+            .or_else(|| picker.hiding_table())
+            .or_else(|| options.idle.then(|| picker.upper_runs().or_else(|| picker.garbage()))?),
+    };
+    choice.unwrap_or(Choice::DoNothing)
+}
+
+struct Picker<'v, 'o> {
+    version: &'v Version,
+    options: &'o PickOptions<'o>,
+}
+
+impl<'v, 'o> Picker<'v, 'o> {
+    /// A part of a level that has too many runs or bytes, into the next level.
+    fn full_level(&self, level: usize) -> Option<Choice> {
+        let deepest = self.version.deepest()?;
+        let runs = &self.version.levels[level].runs;
+        // Sequential loading grows one run of a level without end; by its bytes it still goes down.
+        let too_large = (1..deepest).contains(&level)
+            && self.version.levels[level].bytes() > self.options.capacity(level + 1);
+        if runs.len() < self.options.level_runs_max && !too_large {
+            return None;
+        }
+        let upper = unfinished(runs).iter().map(|run| Source { level, run, leaves: true });
+        let mut sources: Vec<_> = upper.collect();
+        let mut target = Target::Newest { level: level + 1 };
+        if level + 1 == deepest {
+            if let Some(relabel) = self.overgrown_bottom(deepest) {
+                return relabel;
+            }
+            let bottom = &self.version.levels[deepest].runs;
+            let stays = |run| Source { level: deepest, run, leaves: false };
+            sources.extend(bottom.iter().map(stays));
+            target = Target::Run { level: deepest, id: bottom[bottom.len() - 1].id };
+        }
+        self.sweep(sources, target, Reason::Full, &|_| true).first_job()
+    }
+
+    /// The bottom run goes one level down when it outgrows its level, before anything is merged into
+    /// it. `Some(None)`: it should, and a running merge is in the way.
+    fn overgrown_bottom(&self, level: usize) -> Option<Option<Choice>> {
+        let [run] = &self.version.levels[level].runs[..] else {
+            return None;
+        };
+        if level + 1 == LEVEL_COUNT || run.bytes() <= self.options.capacity(level) {
+            return None;
+        }
+        if self.options.busy.iter().any(|job| job.touches(level, level + 1)) {
+            return Some(None);
+        }
+        Some(Some(Choice::Move(Move {
+            tables: run.tables.clone(),
+            from_level: level,
+            to_level: level + 1,
+            run: OutputRun::Existing(run.id),
+        })))
+    }
+
+    /// A table of mostly tombstones, or an expired one, with everything older in its range.
+    fn hiding_table(&self) -> Option<Choice> {
+        for (level, run) in self.version.runs() {
+            for table in &run.tables {
+                let properties = &table.properties;
+                let expired = dead::is_expired(table, self.options.now_ms);
+                if properties.tombstones * 2 <= properties.entries && !expired {
+                    continue;
+                }
+                let older = dead::older_tables(self.version, level, run, table);
+                let hidden: u64 = older.map(|older| older.properties.entries).sum();
+                let hiding = if expired { properties.entries } else { properties.tombstones };
+                if hidden > hiding.saturating_mul(HIDDEN_PER_TOMBSTONE_MAX) {
+                    continue;
+                }
+                let reason = if expired { Reason::Expired } else { Reason::Tombstones };
+                let choice = if dead::has_older(self.version, level, run, table) {
+                    self.merge_down(level, run, table, reason)
+                } else {
+                    self.rewrite(level, run, table)
+                };
+                if choice.is_some() {
+                    return choice;
+                }
+            }
+        }
+        None
+    }
+
+    /// When upper runs weigh too much: all of them, into the bottom run.
+    fn upper_runs(&self) -> Option<Choice> {
+        let (_, bottom) = self.version.runs().next_back()?;
+        let figures = |run: &Run| {
+            let tables = run.tables.iter();
+            tables.fold((0u64, 0u64), |(weight, entries), table| {
+                (weight.saturating_add(table.weight()), entries + table.properties.entries)
+            })
+        };
+        let (mut upper, mut all, mut deletes_ranges) = ((0u64, 0), figures(bottom), false);
+        for (_, run) in self.version.runs().filter(|(_, run)| run.id != bottom.id) {
+            let (weight, entries) = figures(run);
+            upper = (upper.0.saturating_add(weight), upper.1 + entries);
+            all = (all.0.saturating_add(weight), all.1 + entries);
+            deletes_ranges |= run.tables.iter().any(|table| table.properties.range_tombstones > 0);
+        }
+        // Entries count as well as bytes: a light tombstone may hide a heavy value.
+        let weighs = upper.0 > all.0 / IDLE_SHARE || upper.1 > all.1 / IDLE_SHARE;
+        if upper.1 == 0 && upper.0 == 0 || !weighs && !deletes_ranges {
+            return None;
+        }
+        self.all_runs(Reason::Idle).first_job()
+    }
+
+    /// A table at the bottom that holds something dead.
+    fn garbage(&self) -> Option<Choice> {
+        self.version.runs().find_map(|(level, run)| {
+            let candidates = run.tables.iter().filter(|table| {
+                dead::has_garbage(table, self.options)
+                    && !dead::has_older(self.version, level, run, table)
+            });
+            candidates.into_iter().find_map(|table| self.rewrite(level, run, table))
+        })
+    }
+
+    /// The first part of `range` that isn't merged to the bottom yet.
+    fn manual(&self, range: &Slice) -> Option<Choice> {
+        let (level, bottom) = self.version.runs().next_back()?;
+        let mut starts: Vec<Bytes> = Vec::new();
+        for (_, run) in self.version.runs() {
+            // A run of L0 is never the bottom run, even when there is nothing else.
+            let upper = level == 0 || run.id != bottom.id;
+            let tables = range.tables(run).iter();
+            let wanted = tables.filter(|table| upper || dead::has_garbage(table, self.options));
+            starts.extend(wanted.map(|table| match &range.start {
+                Some(start) => start.max(&table.smallest).clone(),
+                None => table.smallest.clone(),
+            }));
+        }
+        starts.sort();
+        let sweep = self.all_runs(Reason::Manual);
+        Sweep { end: range.end.clone(), ..sweep }.job(starts.into_iter())
+    }
+
+    /// All runs into the bottom run; into L1 when there are only runs of L0.
+    fn all_runs(&self, reason: Reason) -> Sweep<'v, '_> {
+        let (deepest, bottom) = self.version.runs().next_back().expect("there is a run");
+        let runs = self.version.runs();
+        let sources = runs.map(|(level, run)| Source {
+            level,
+            run,
+            leaves: deepest == 0 || run.id != bottom.id,
+        });
+        // What would go in a merge should not move and wait there.
+        self.sweep(sources.collect(), self.bottom_target(), reason, &|_| false)
+    }
+
+    fn bottom_target(&self) -> Target {
+        match self.version.runs().next_back() {
+            Some((level, run)) if level > 0 => Target::Run { level, id: run.id },
+            _ => Target::Newest { level: 1 },
+        }
+    }
+
+    /// A table's range from its run down to the bottom run.
+    fn merge_down(
+        &self,
+        level: usize,
+        run: &'v Run,
+        table: &TableMeta,
+        reason: Reason,
+    ) -> Option<Choice> {
+        let older = self.version.runs().skip_while(|(_, other)| other.id != run.id).skip(1);
+        let older = older.map(|(level, run)| Source { level, run, leaves: false });
+        let sources = [Source { level, run, leaves: false }].into_iter().chain(older);
+        let sweep = self.sweep(sources.collect(), self.bottom_target(), reason, &|_| false);
+        Sweep { end: Some(table.end()), ..sweep }.job([table.smallest.clone()].into_iter())
+    }
+
+    /// A table in its place.
+    fn rewrite(&self, level: usize, run: &'v Run, table: &TableMeta) -> Option<Choice> {
+        if !dead::has_garbage(table, self.options) {
+            return None;
+        }
+        let source = Source { level, run, leaves: false };
+        let target = Target::Run { level, id: run.id };
+        let sweep = self.sweep(vec![source], target, Reason::Garbage, &|_| false);
+        Sweep { end: Some(table.end()), ..sweep }.job([table.smallest.clone()].into_iter())
+    }
+
+    fn sweep<'s>(
+        &'s self,
+        sources: Vec<Source<'v>>,
+        target: Target,
+        reason: Reason,
+        may_move: &'s dyn Fn(&LiveTable) -> bool,
+    ) -> Sweep<'v, 's> {
+        let (version, options) = (self.version, self.options);
+        Sweep { version, options, sources, target, end: None, may_move, reason }
+    }
+}
+
+impl Sweep<'_, '_> {
+    /// The leftmost job that is free.
+    fn first_job(&self) -> Option<Choice> {
+        let leaving = self.sources.iter().filter(|source| source.leaves);
+        let tables = leaving.flat_map(|source| &source.run.tables);
+        let mut starts: Vec<_> = tables.map(|table| table.smallest.clone()).collect();
+        starts.sort();
+        starts.dedup();
+        self.job(starts.into_iter())
+    }
+}
+
+/// The runs of a full level to go on with. A sweep that is under way has clipped the runs it works on
+/// at its end; runs that came since begin further left, and wait until those are gone. Without this,
+/// each new run would start the sweep over, in jobs that leave many small runs.
+fn unfinished(runs: &[Run]) -> &[Run] {
+    let tables = runs.iter().flat_map(|run| &run.tables);
+    let clips = tables.filter(|table| table.is_clipped()).map(|table| &table.smallest);
+    let Some(reached) = clips.max() else {
+        return runs;
+    };
+    let newer = runs.iter().rposition(|run| run.tables[0].smallest < *reached);
+    match &runs[newer.map_or(0, |at| at + 1)..] {
+        [] => runs,
+        under_way => under_way,
+    }
+}

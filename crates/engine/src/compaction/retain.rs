@@ -1,0 +1,136 @@
+//! Which versions of a key a flush or a compaction keeps.
+//!
+//! Snapshots cut the SeqNos into stripes: `[.., s0]`, `(s0, s1]`, ..., `(sn, ..)`. Within a stripe no
+//! reader can tell a version from the newest one, so only the newest is kept, and not even that one
+//! if a range deletion of the same stripe is newer. At the bottom, where nothing older can be
+//! uncovered, a deletion (or an expired entry) of the oldest stripe has done its work and goes too.
+
+use crate::head::{Body, Entry};
+use crate::key::{SEQNO_MAX, SeqNo};
+use crate::range_tombstone::{RangeTombstone, RangeTombstones};
+
+/// Decides entry by entry, in internal order.
+#[derive(Debug)]
+pub struct Retain<'a> {
+    /// Pinned SeqNos, ascending.
+    snapshots: &'a [SeqNo],
+    range_tombstones: &'a RangeTombstones,
+    /// Whether no older version of any key seen here exists outside the inputs.
+    bottom: bool,
+    now_ms: u64,
+    last_key: Vec<u8>,
+    /// Stripe of the last entry seen of `last_key`.
+    last_stripe: Option<usize>,
+}
+
+impl<'a> Retain<'a> {
+    /// Requires: `snapshots` ascend.
+    pub fn new(
+        snapshots: &'a [SeqNo],
+        range_tombstones: &'a RangeTombstones,
+        bottom: bool,
+        now_ms: u64,
+    ) -> Self {
+        debug_assert!(snapshots.is_sorted());
+        Retain {
+            snapshots,
+            range_tombstones,
+            bottom,
+            now_ms,
+            last_key: Vec::new(),
+            last_stripe: None,
+        }
+    }
+
+    fn stripe(&self, seqno: SeqNo) -> usize {
+        self.snapshots.partition_point(|&snapshot| snapshot < seqno)
+    }
+
+    /// Whether `entry` is kept. Requires: calls come in internal order.
+    pub fn keeps(&mut self, user_key: &[u8], entry: &Entry) -> bool {
+        let stripe = self.stripe(entry.seqno);
+        if self.last_key != user_key || self.last_stripe.is_none() {
+            self.last_key.clear();
+            self.last_key.extend_from_slice(user_key);
+        } else if self.last_stripe == Some(stripe) {
+            return false;
+        }
+        self.last_stripe = Some(stripe);
+        if !self.range_tombstones.is_empty() {
+            let newest_reader = self.snapshots.get(stripe).copied().unwrap_or(SEQNO_MAX);
+            if self.range_tombstones.cover(user_key, newest_reader) > entry.seqno {
+                return false;
+            }
+        }
+        let dead = matches!(entry.body, Body::Delete) || entry.is_expired(self.now_ms);
+        !(dead && self.bottom && stripe == 0)
+    }
+
+    /// Whether a range deletion is kept.
+    pub fn keeps_range(&self, tombstone: &RangeTombstone) -> bool {
+        !(self.bottom && self.stripe(tombstone.seqno) == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    /// Entries as `key@seqno`, with `-` for a deletion and `!` for an expired one; answers the kept.
+    fn check(
+        snapshots: &[SeqNo],
+        ranges: &[(&str, &str, SeqNo)],
+        bottom: bool,
+        input: &str,
+        expected: &str,
+    ) {
+        let tombstones = RangeTombstones::new(ranges.iter().map(|&(start, end, seqno)| {
+            RangeTombstone { start: start.to_owned().into(), end: end.to_owned().into(), seqno }
+        }));
+        let mut retain = Retain::new(snapshots, &tombstones, bottom, 100);
+        let kept: Vec<&str> = input
+            .split_whitespace()
+            .filter(|word| {
+                let (key, rest) = word.split_once('@').unwrap();
+                let entry = Entry {
+                    seqno: rest.trim_end_matches(['-', '!']).parse().unwrap(),
+                    written_at_ms: 0,
+                    expires_at_ms: if rest.ends_with('!') { 50 } else { 0 },
+                    attributes: Bytes::new(),
+                    body: if rest.ends_with('-') {
+                        Body::Delete
+                    } else {
+                        Body::Inline(Bytes::new())
+                    },
+                };
+                retain.keeps(key.as_bytes(), &entry)
+            })
+            .collect();
+        assert_eq!(kept.join(" "), expected, "{input} with snapshots {snapshots:?}");
+    }
+
+    #[test]
+    fn the_newest_version_of_each_stripe_is_kept() {
+        check(&[], &[], false, "a@9 a@5 a@1 b@7 b@2", "a@9 b@7");
+        check(&[5], &[], false, "a@9 a@5 a@1 b@7 b@2", "a@9 a@5 b@7 b@2");
+        check(&[3, 6], &[], false, "a@9 a@8 a@5 a@4 a@2 a@1", "a@9 a@5 a@2");
+    }
+
+    #[test]
+    fn deletions_and_expired_entries_go_at_the_bottom_only() {
+        check(&[], &[], false, "a@9- a@1 b@8! b@2", "a@9- b@8!");
+        check(&[], &[], true, "a@9- a@1 b@8! b@2 c@3", "c@3");
+        check(&[5], &[], true, "a@9- a@1", "a@9- a@1");
+        check(&[9], &[], true, "a@9- a@1", "");
+    }
+
+    #[test]
+    fn a_range_deletion_covers_older_entries_of_its_stripe() {
+        check(&[], &[("a", "c", 5)], false, "a@9 a@1 b@4 c@3", "a@9 c@3");
+        check(&[4], &[("a", "c", 5)], false, "b@4 b@2", "b@4");
+        check(&[4, 6], &[("a", "c", 5)], false, "b@4 b@2", "b@4");
+        check(&[2, 6], &[("a", "c", 5)], false, "b@4 b@2", "b@2");
+    }
+}

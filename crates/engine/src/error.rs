@@ -1,0 +1,115 @@
+//! What can go wrong, sorted by what the caller can do about it.
+//!
+//! An absent key is never an error; it is `Ok(None)`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The engine's result type.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Every way an engine call can fail.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused an operation. Retry if `source` is transient; the store is unharmed.
+    Io {
+        /// The operation, e.g. `"read"`.
+        op: &'static str,
+        /// The file it was for.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// Bytes on disk are not what was written. The data named is unreadable; the rest of the store still answers.
+    Corruption {
+        /// The damaged file.
+        file: PathBuf,
+        /// Byte offset of the damaged unit in it.
+        offset: u64,
+        /// What was found.
+        what: String,
+    },
+    /// A key, value, option or bound is out of its documented range. Fix the call.
+    InvalidArgument(String),
+    /// Another process, or another `Store` in this one, has the directory open. Close that one.
+    Locked {
+        /// The store's directory.
+        path: PathBuf,
+    },
+    /// Writing is over until the store is reopened, because a sync failed and the outcome of earlier
+    /// writes is unknown to the operating system. Reads still answer. Reopen.
+    ReadOnly {
+        /// What ended writing.
+        cause: String,
+    },
+    /// The disk or a limit on it is full; the write was not made. Free space, then retry: the store heals by itself.
+    NoSpace {
+        /// The file that could not grow.
+        path: PathBuf,
+    },
+    /// The condition of a conditional write did not hold; nothing was written. Read again and decide.
+    Conflict {
+        /// The key's current version; `None` if it is absent.
+        current: Option<u64>,
+    },
+    /// The disk has made no progress for the stall deadline; nothing was written. Retry later.
+    Busy,
+    /// The answer would have to wait for the disk, and the caller asked not to wait. Ask again, waiting.
+    WouldWait,
+}
+
+impl Error {
+    /// An `Io` or, where the system says that space is out, a `NoSpace` error.
+    pub fn io(op: &'static str, path: &Path, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => Error::NoSpace { path: path.to_owned() },
+            io::ErrorKind::WouldBlock if op == "read" => Error::WouldWait,
+            _ => Error::Io { op, path: path.to_owned(), source: Arc::new(source) },
+        }
+    }
+
+    /// A `Corruption` error.
+    pub fn corruption(file: &Path, offset: u64, what: impl Into<String>) -> Error {
+        Error::Corruption { file: file.to_owned(), offset, what: what.into() }
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Io { op, path, source } => {
+                write!(f, "cannot {op} {}: {source}", path.display())
+            }
+            Error::Corruption { file, offset, what } => {
+                write!(f, "corruption in {} at byte {offset}: {what}", file.display())
+            }
+            Error::InvalidArgument(what) => write!(f, "invalid argument: {what}"),
+            Error::Locked { path } => {
+                write!(f, "store {} is open in another process", path.display())
+            }
+            Error::ReadOnly { cause } => {
+                write!(f, "store is read-only until it is reopened: {cause}")
+            }
+            Error::NoSpace { path } => write!(f, "no space left to write {}", path.display()),
+            Error::Conflict { current: Some(version) } => {
+                write!(f, "condition failed: the key is at version {version}")
+            }
+            Error::Conflict { current: None } => write!(f, "condition failed: the key is absent"),
+            Error::Busy => write!(f, "the disk makes no progress; the write was not made"),
+            Error::WouldWait => write!(f, "the answer would wait for the disk"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source.as_ref()),
+            _ => None,
+        }
+    }
+}

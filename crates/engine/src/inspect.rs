@@ -1,0 +1,50 @@
+//! Any file of a store as text, for people.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::block_cache::BlockCache;
+use crate::error::{Error, Result};
+use crate::file_cache::FileCache;
+use crate::file_name::{self, FileKind};
+use crate::journal;
+use crate::manifest;
+use crate::options::Reading;
+use crate::sstable::{self, Table};
+use crate::vfs::{DiskFileSystem, FileSystem};
+
+/// Writes the contents of a journal segment, table or manifest to `out`, an item a line. Damage ends
+/// the listing with the error.
+pub fn file(path: &Path, out: &mut dyn Write) -> Result<()> {
+    let fs: Arc<dyn FileSystem> = Arc::new(DiskFileSystem);
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let written = |error| Error::io("write the listing of", path, error);
+    match file_name::parse(name) {
+        Some(FileKind::Segment(_)) => {
+            let mut failed = None;
+            journal::inspect(&fs, path, &mut |line| {
+                if failed.is_none() {
+                    failed = writeln!(out, "{line}").err();
+                }
+            })?;
+            failed.map_or(Ok(()), |error| Err(written(error)))
+        }
+        Some(FileKind::Table(number)) => {
+            let opened = fs.open_read(path).map_err(|error| Error::io("open", path, error))?;
+            let bytes = opened.len().map_err(|error| Error::io("read", path, error))?;
+            let files = Arc::new(FileCache::new(fs, 1));
+            let cache = Arc::new(BlockCache::new(0));
+            let table = Table::open(&files, path.to_owned(), number, bytes, Reading::Pread, cache)?;
+            sstable::inspect(&Arc::new(table), out, true).map_err(written)
+        }
+        Some(FileKind::Manifest(_)) => {
+            let text = manifest::inspect(&*fs, path)?;
+            out.write_all(text.as_bytes()).map_err(written)
+        }
+        _ => Err(Error::InvalidArgument(format!(
+            "{} is no journal segment, table or manifest of a store, by its name",
+            path.display()
+        ))),
+    }
+}

@@ -1,0 +1,352 @@
+//! Collected segments: live values of mostly dead segments, with an index of where they came from.
+//!
+//! Old pointers keep working: what names the old place is looked up in the index. A collected segment
+//! is written once under a temporary name, and gets its own name when all of it is durable.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::group::{PutHead, encode_put};
+use super::reader::{SegmentReader, Step};
+use super::record::{RECORD_ALIGNMENT, RecordHeader, RecordType, Salt};
+use super::segment::{JournalFiles, Segment};
+use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentType};
+use crate::coding::{Decoder, put_varint};
+use crate::error::{Error, Result};
+use crate::file_name;
+use crate::head::Entry;
+use crate::key::ValueKind;
+use crate::vfs::File;
+
+/// Bytes that are gathered before they are written.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// A place of a value: segment number and offset.
+pub type ValuePlace = (u64, u64);
+
+/// A collected segment that was written.
+#[derive(Debug)]
+pub struct Collected {
+    /// The segment, ready to be read.
+    pub segment: Arc<Segment>,
+    /// Values copied.
+    pub values: u64,
+    /// Old places the index answers for.
+    pub places: u64,
+}
+
+/// Writes a collected segment. One that is dropped unfinished leaves a temporary file.
+#[derive(Debug)]
+pub struct CollectedWriter {
+    files: Arc<JournalFiles>,
+    header: SegmentHeader,
+    temporary: PathBuf,
+    file: Arc<dyn File>,
+    /// Gathered records; the first byte belongs at `buffer_at`.
+    buffer: Vec<u8>,
+    buffer_at: u64,
+    meta: Vec<u8>,
+    index: Vec<(ValuePlace, u64)>,
+    values: u64,
+}
+
+impl CollectedWriter {
+    /// A writer of the segment `number`, whose checksums are seeded with `salt`.
+    pub fn new(files: Arc<JournalFiles>, number: u64, salt: u64) -> Result<CollectedWriter> {
+        let temporary = file_name::temporary(&files.dir, &format!("{number:06}.journal"));
+        let file = files.fs.create(&temporary);
+        let file = file.map_err(|source| Error::io("create", &temporary, source))?;
+        let header = SegmentHeader {
+            segment_type: SegmentType::Collected,
+            number,
+            salt: Salt::new(salt),
+            is_recycled: false,
+            index_offset: 0,
+        };
+        Ok(CollectedWriter {
+            files,
+            header,
+            temporary,
+            file,
+            buffer: header.encode().to_vec(),
+            buffer_at: 0,
+            meta: Vec::new(),
+            index: Vec::new(),
+            values: 0,
+        })
+    }
+
+    /// Bytes of records written so far.
+    pub fn bytes(&self) -> u64 {
+        self.offset() - SEGMENT_HEADER_BYTES
+    }
+
+    /// Copies one value, and answers its offset here. `places` are where pointers name it: where it
+    /// stands, and where it stood before if that is a collected segment itself. Of `entry`, all but
+    /// the body counts. Requires: `checksum` is that of `value`.
+    pub fn copy(
+        &mut self,
+        places: &[ValuePlace],
+        key: &[u8],
+        entry: &Entry,
+        value: &[u8],
+        checksum: u32,
+    ) -> Result<u64> {
+        self.meta.clear();
+        let head = PutHead { expires_at_ms: entry.expires_at_ms, attributes: &entry.attributes };
+        let value_bytes = value.len() as u64;
+        encode_put(&mut self.meta, ValueKind::PutRef, key, value_bytes, checksum, head);
+        let header = RecordHeader {
+            record_type: RecordType::Group,
+            first_seqno: entry.seqno,
+            synced_upto: 0,
+            written_at_ms: entry.written_at_ms,
+            meta_bytes: self.meta.len() as u32,
+            value_bytes: value.len() as u32,
+            count: 1,
+            meta_crc: 0,
+        };
+        let offset = self.offset();
+        self.push_record(header, value)?;
+        let new_offset = header.values_offset(offset);
+        self.index.extend(places.iter().map(|&place| (place, new_offset)));
+        self.values += 1;
+        Ok(new_offset)
+    }
+
+    /// Writes the index, makes all of it durable and gives the file its name.
+    pub fn finish(mut self) -> Result<Collected> {
+        self.index.sort_unstable();
+        self.index.dedup_by_key(|(place, _)| *place);
+        self.meta.clear();
+        for ((segment, offset), new_offset) in &self.index {
+            put_varint(&mut self.meta, *segment);
+            put_varint(&mut self.meta, *offset);
+            put_varint(&mut self.meta, *new_offset);
+        }
+        let (Ok(meta_bytes), Ok(count)) =
+            (u32::try_from(self.meta.len()), u32::try_from(self.index.len()))
+        else {
+            return Err(Error::InvalidArgument("too many values for one segment".into()));
+        };
+        self.header.index_offset = self.offset();
+        let header = RecordHeader {
+            record_type: RecordType::Index,
+            first_seqno: 0,
+            synced_upto: 0,
+            written_at_ms: 0,
+            meta_bytes,
+            value_bytes: 0,
+            count,
+            meta_crc: 0,
+        };
+        self.push_record(header, &[])?;
+        self.flush()?;
+        let end = self.buffer_at;
+        let temporary = &self.temporary;
+        let path = file_name::segment(&self.files.dir, self.header.number);
+        self.file
+            .write_all_at(&self.header.encode(), 0)
+            .map_err(|source| Error::io("write", temporary, source))?;
+        self.file.sync_data().map_err(|source| Error::io("sync", temporary, source))?;
+        let fs = &self.files.fs;
+        fs.rename(temporary, &path).map_err(|source| Error::io("rename", temporary, source))?;
+        let dir = &self.files.dir;
+        fs.sync_dir(dir).map_err(|source| Error::io("sync", dir, source))?;
+        Ok(Collected {
+            segment: Arc::new(Segment::sealed(self.files.clone(), self.header, end, end)),
+            values: self.values,
+            places: self.index.len() as u64,
+        })
+    }
+
+    /// Gives up, and removes what was written.
+    pub fn abandon(self) {
+        let _ = self.files.fs.remove(&self.temporary);
+    }
+
+    fn offset(&self) -> u64 {
+        self.buffer_at + self.buffer.len() as u64
+    }
+
+    fn push_record(&mut self, mut header: RecordHeader, value: &[u8]) -> Result<()> {
+        let offset = self.offset();
+        let salt = self.header.salt;
+        header.meta_crc = salt.crc(offset, &self.meta);
+        self.buffer.extend_from_slice(&header.encode(salt, offset));
+        self.buffer.extend_from_slice(&self.meta);
+        self.buffer.extend_from_slice(value);
+        let padded = self.buffer.len().next_multiple_of(RECORD_ALIGNMENT as usize);
+        self.buffer.resize(padded, 0);
+        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let written = self.file.write_all_at(&self.buffer, self.buffer_at);
+        written.map_err(|source| Error::io("write", &self.temporary, source))?;
+        self.file.start_writeback(self.buffer_at, self.buffer.len() as u64);
+        self.buffer_at += self.buffer.len() as u64;
+        self.buffer.clear();
+        self.buffer.shrink_to(2 * BUFFER_BYTES);
+        Ok(())
+    }
+}
+
+/// Where the values of a collected segment came from.
+#[derive(Debug, Clone)]
+pub struct CollectedIndex {
+    /// Ascending by old place.
+    places: Vec<(ValuePlace, u64)>,
+}
+
+impl CollectedIndex {
+    /// Reads the index of a collected segment.
+    pub fn read(segment: &Segment) -> Result<CollectedIndex> {
+        let offset = segment.header().index_offset;
+        let damage = |what: &str| Error::corruption(segment.path(), offset, what);
+        if segment.segment_type() != SegmentType::Collected {
+            return Err(damage("not a collected segment"));
+        }
+        if offset < SEGMENT_HEADER_BYTES || offset >= segment.end() {
+            return Err(damage("the index lies outside the segment"));
+        }
+        match SegmentReader::new(segment, offset)?.step()? {
+            Step::Record(record) if record.header.record_type == RecordType::Index => {
+                let places = decode_index(&record.meta, record.header.count);
+                let places = places.ok_or_else(|| damage("a malformed index"))?;
+                Ok(CollectedIndex { places })
+            }
+            Step::Bad(what) => Err(damage(what)),
+            _ => Err(damage("no index where the header says")),
+        }
+    }
+
+    /// Where the value that stood at an old place is in this segment.
+    pub fn lookup(&self, segment: u64, offset: u64) -> Option<u64> {
+        let at = self.places.binary_search_by_key(&(segment, offset), |(place, _)| *place).ok()?;
+        Some(self.places[at].1)
+    }
+
+    /// Number of old places.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether nothing was copied.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Old places and new offsets, ascending by old place.
+    pub fn iter(&self) -> impl Iterator<Item = (ValuePlace, u64)> + '_ {
+        self.places.iter().copied()
+    }
+}
+
+fn decode_index(meta: &[u8], count: u32) -> Option<Vec<(ValuePlace, u64)>> {
+    let mut fields = Decoder::new(meta);
+    let mut places: Vec<(ValuePlace, u64)> =
+        Vec::with_capacity((count as usize).min(meta.len() / 3));
+    for _ in 0..count {
+        let place = (fields.varint()?, fields.varint()?);
+        if places.last().is_some_and(|(before, _)| *before >= place) {
+            return None;
+        }
+        places.push((place, fields.varint()?));
+    }
+    (fields.remaining() == 0).then_some(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Bench;
+    use super::*;
+    use crate::head::Body;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    fn entry(seqno: u64) -> Entry {
+        Entry {
+            seqno,
+            written_at_ms: 1_000 + seqno,
+            expires_at_ms: 0,
+            attributes: Bytes::from("attributes"),
+            body: Body::Delete,
+        }
+    }
+
+    fn value(n: u64) -> Vec<u8> {
+        vec![n as u8; 1_000 + n as usize]
+    }
+
+    fn collect(bench: &Bench) -> Collected {
+        let mut writer = CollectedWriter::new(bench.files.clone(), 9, 77).unwrap();
+        for n in (0..50u64).rev() {
+            let checksum = crc32c::crc32c(&value(n));
+            writer
+                .copy(&[(3, 64 + n), (2, 500 - n)], b"key", &entry(n), &value(n), checksum)
+                .unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn values_are_found_by_every_old_place() {
+        for bench in [Bench::pread(), Bench::mapped()] {
+            let collected = collect(&bench);
+            assert_eq!((collected.values, collected.places), (50, 100));
+            let end = collected.segment.end();
+            let segment = Segment::open(bench.files.clone(), 9, end).unwrap();
+            let index = CollectedIndex::read(&segment).unwrap();
+            for n in 0..50u64 {
+                let new = index.lookup(3, 64 + n).unwrap();
+                assert_eq!(index.lookup(2, 500 - n), Some(new));
+                let crc = crc32c::crc32c(&value(n));
+                let len = value(n).len() as u32;
+                assert_eq!(segment.read_value(new, len, crc, true).unwrap(), value(n));
+            }
+            assert_eq!(index.lookup(3, 63), None);
+            assert_eq!(index.lookup(4, 64), None);
+        }
+    }
+
+    #[test]
+    fn records_keep_their_seqno_and_head() {
+        let bench = Bench::pread();
+        let segment = collect(&bench).segment;
+        let mut reader = SegmentReader::new(&segment, SEGMENT_HEADER_BYTES).unwrap();
+        let Step::Record(record) = reader.step().unwrap() else { panic!("no record") };
+        assert_eq!((record.header.first_seqno, record.header.written_at_ms), (49, 1_049));
+        assert_eq!(&record.meta[record.entries[0].attributes.clone()], b"attributes");
+    }
+
+    #[test]
+    fn an_unfinished_segment_has_no_segment_name() {
+        let bench = Bench::pread();
+        let mut writer = CollectedWriter::new(bench.files.clone(), 9, 77).unwrap();
+        writer.copy(&[(3, 64)], b"key", &entry(1), b"value", crc32c::crc32c(b"value")).unwrap();
+        assert_eq!(bench.fs.names(), ["000009.journal.tmp"]);
+        writer.abandon();
+        assert!(bench.fs.names().is_empty());
+    }
+
+    #[test]
+    fn a_damaged_index_is_corruption() {
+        let bench = Bench::pread();
+        let segment = collect(&bench).segment;
+        bench.fs.flip(segment.path(), segment.header().index_offset + 60);
+        let error = CollectedIndex::read(&segment).unwrap_err();
+        assert!(matches!(error, Error::Corruption { .. }), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_index_decodes_without_a_panic(
+            meta in prop::collection::vec(any::<u8>(), 0..100),
+            count in any::<u32>(),
+        ) {
+            let _ = decode_index(&meta, count);
+            let _ = decode_index(&meta, count % 8);
+        }
+    }
+}

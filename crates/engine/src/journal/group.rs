@@ -1,0 +1,506 @@
+//! A write batch as it stands in a group record, and back.
+//!
+//! Encoding (and the checksums of values) needs no lock: [`PreparedGroup`] is made before the commit
+//! lock is taken. What the memtable gets, [`Changes`], is decoded from the same bytes whether they
+//! were just written or are replayed, so that the two can't differ.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::record::record_bytes;
+use crate::batch::{Operation, WriteBatch};
+use crate::coding::{Decoder, put_bytes, put_varint};
+use crate::head::{Body, Entry, ValuePointer};
+use crate::key::{ATTRIBUTES_BYTES_MAX, SeqNo, ValueKind, check_key};
+use crate::range_tombstone::RangeTombstone;
+
+const KIND_MASK: u8 = 0x0f;
+const HAS_EXPIRY: u8 = 0x10;
+const HAS_ATTRIBUTES: u8 = 0x20;
+
+/// A group that is ready to be written: all that doesn't depend on where it will stand.
+#[derive(Debug)]
+pub struct PreparedGroup<'a> {
+    meta: Vec<u8>,
+    values: Values<'a>,
+    value_bytes: u32,
+    inline_bytes: usize,
+    inline_max_bytes: usize,
+    count: u32,
+}
+
+/// The values of a group; a group of one allocates nothing for them.
+#[derive(Debug)]
+enum Values<'a> {
+    One([&'a [u8]; 1]),
+    Many(Vec<&'a [u8]>),
+}
+
+impl<'a> PreparedGroup<'a> {
+    /// The group for a batch. A value of at least `inline_max_bytes` will be pointed at.
+    pub fn new(batch: &'a WriteBatch, inline_max_bytes: usize) -> PreparedGroup<'a> {
+        let mut group = PreparedGroup::empty(Vec::new(), inline_max_bytes);
+        let mut values = Vec::new();
+        for operation in batch.operations() {
+            match operation {
+                Operation::Put { key, value, expires_at_ms, attributes } => {
+                    group.push_put(key, value, *expires_at_ms, attributes);
+                    values.push(&value[..]);
+                }
+                Operation::Delete { key } => group.push_delete(key),
+                Operation::DeleteRange { start, end } => group.push_delete_range(start, end),
+            }
+        }
+        group.values = Values::Many(values);
+        group
+    }
+
+    /// The group of one put; `buffer` is reused for the meta section.
+    pub fn put(
+        buffer: Vec<u8>,
+        key: &[u8],
+        value: &'a [u8],
+        expires_at_ms: u64,
+        attributes: &[u8],
+        inline_max_bytes: usize,
+    ) -> PreparedGroup<'a> {
+        let mut group = PreparedGroup::empty(buffer, inline_max_bytes);
+        group.push_put(key, value, expires_at_ms, attributes);
+        group.values = Values::One([value]);
+        group
+    }
+
+    /// The group of one deletion; `buffer` is reused for the meta section.
+    pub fn delete(buffer: Vec<u8>, key: &[u8]) -> PreparedGroup<'a> {
+        let mut group = PreparedGroup::empty(buffer, usize::MAX);
+        group.push_delete(key);
+        group
+    }
+
+    /// The group of one range deletion; `buffer` is reused for the meta section.
+    pub fn delete_range(buffer: Vec<u8>, start: &[u8], end: &[u8]) -> PreparedGroup<'a> {
+        let mut group = PreparedGroup::empty(buffer, usize::MAX);
+        group.push_delete_range(start, end);
+        group
+    }
+
+    /// The buffer, for the next group.
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.meta
+    }
+
+    /// Number of entries, and so of SeqNos it takes.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Bytes the record takes in the journal.
+    pub fn record_bytes(&self) -> u64 {
+        record_bytes(self.meta_bytes(), self.value_bytes)
+    }
+
+    pub(super) fn meta(&self) -> &[u8] {
+        &self.meta
+    }
+
+    pub(super) fn meta_bytes(&self) -> u32 {
+        // A batch is limited to 512 MiB of keys, values and attributes in all.
+        self.meta.len() as u32
+    }
+
+    pub(super) fn value_bytes(&self) -> u32 {
+        self.value_bytes
+    }
+
+    /// The values, in the order they are written.
+    pub(super) fn values(&self) -> &[&'a [u8]] {
+        match &self.values {
+            Values::One(one) => one,
+            Values::Many(many) => many,
+        }
+    }
+
+    /// A copy of the meta section and, behind it, the values that will not be pointed at.
+    pub(super) fn copy_of_meta_and_inline_values(&self) -> Bytes {
+        let mut copy = Vec::with_capacity(self.meta.len() + self.inline_bytes);
+        copy.extend_from_slice(&self.meta);
+        for value in self.values().iter().filter(|value| value.len() < self.inline_max_bytes) {
+            copy.extend_from_slice(value);
+        }
+        Bytes::from(copy)
+    }
+
+    fn empty(mut buffer: Vec<u8>, inline_max_bytes: usize) -> PreparedGroup<'a> {
+        buffer.clear();
+        PreparedGroup {
+            meta: buffer,
+            values: Values::Many(Vec::new()),
+            value_bytes: 0,
+            inline_bytes: 0,
+            inline_max_bytes,
+            count: 0,
+        }
+    }
+
+    fn push_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64, attributes: &[u8]) {
+        let is_inline = value.len() < self.inline_max_bytes;
+        let kind = if is_inline { ValueKind::Put } else { ValueKind::PutRef };
+        let head = PutHead { expires_at_ms, attributes };
+        encode_put(&mut self.meta, kind, key, value.len() as u64, crc32c::crc32c(value), head);
+        self.value_bytes += value.len() as u32;
+        self.inline_bytes += if is_inline { value.len() } else { 0 };
+        self.count += 1;
+    }
+
+    fn push_delete(&mut self, key: &[u8]) {
+        self.meta.push(ValueKind::Delete as u8);
+        put_bytes(&mut self.meta, key);
+        self.count += 1;
+    }
+
+    fn push_delete_range(&mut self, start: &[u8], end: &[u8]) {
+        self.meta.push(ValueKind::DeleteRange as u8);
+        put_bytes(&mut self.meta, start);
+        put_bytes(&mut self.meta, end);
+        self.count += 1;
+    }
+}
+
+/// What a put has besides key and value.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PutHead<'a> {
+    pub(super) expires_at_ms: u64,
+    pub(super) attributes: &'a [u8],
+}
+
+/// Appends the meta of one put.
+pub(super) fn encode_put(
+    out: &mut Vec<u8>,
+    kind: ValueKind,
+    key: &[u8],
+    value_bytes: u64,
+    checksum: u32,
+    head: PutHead<'_>,
+) {
+    let mut flags = kind as u8;
+    if head.expires_at_ms != 0 {
+        flags |= HAS_EXPIRY;
+    }
+    if !head.attributes.is_empty() {
+        flags |= HAS_ATTRIBUTES;
+    }
+    out.push(flags);
+    put_bytes(out, key);
+    put_varint(out, value_bytes);
+    out.extend_from_slice(&checksum.to_le_bytes());
+    if head.expires_at_ms != 0 {
+        put_varint(out, head.expires_at_ms);
+    }
+    if !head.attributes.is_empty() {
+        put_bytes(out, head.attributes);
+    }
+}
+
+/// One entry of a group, as places in its meta and value sections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordEntry {
+    /// What was done.
+    pub kind: ValueKind,
+    /// The key, or the first key of a range, in the meta section.
+    pub key: Range<usize>,
+    /// The end of a deleted range, in the meta section; else empty.
+    pub range_end: Range<usize>,
+    /// The attributes, in the meta section; else empty.
+    pub attributes: Range<usize>,
+    /// When it expires, in milliseconds since the Unix epoch; 0 is never.
+    pub expires_at_ms: u64,
+    /// Where the value starts in the value section; for a deletion, where it would.
+    pub value_offset: u32,
+    /// Bytes of the value.
+    pub value_bytes: u32,
+    /// CRC-32C of the value.
+    pub checksum: u32,
+}
+
+impl RecordEntry {
+    /// Whether the entry has a value.
+    pub fn is_put(&self) -> bool {
+        matches!(self.kind, ValueKind::Put | ValueKind::PutRef)
+    }
+}
+
+/// The entries of a group's meta section; `None` unless they fill both sections exactly.
+pub fn decode_group(meta: &[u8], count: u32, value_bytes: u32) -> Option<Vec<RecordEntry>> {
+    let mut entries = Vec::with_capacity((count as usize).min(meta.len() / 3));
+    let mut place = Place::default();
+    for _ in 0..count {
+        entries.push(place.decode_entry(meta)?);
+    }
+    (place.meta_at == meta.len() && place.value_at == value_bytes).then_some(entries)
+}
+
+/// How far decoding got in the two sections.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    meta_at: usize,
+    value_at: u32,
+}
+
+impl Place {
+    fn decode_entry(&mut self, meta: &[u8]) -> Option<RecordEntry> {
+        let base = self.meta_at;
+        let mut fields = Decoder::new(meta.get(base..)?);
+        let flags = fields.u8()?;
+        let kind = ValueKind::from_u8(flags & KIND_MASK)?;
+        let mut entry = RecordEntry {
+            kind,
+            key: decode_key(&mut fields, base)?,
+            range_end: 0..0,
+            attributes: 0..0,
+            expires_at_ms: 0,
+            value_offset: self.value_at,
+            value_bytes: 0,
+            checksum: 0,
+        };
+        let allowed = if entry.is_put() { HAS_EXPIRY | HAS_ATTRIBUTES } else { 0 };
+        if flags & !KIND_MASK & !allowed != 0 {
+            return None;
+        }
+        if kind == ValueKind::DeleteRange {
+            entry.range_end = decode_key(&mut fields, base)?;
+            if meta[entry.key.clone()] >= meta[entry.range_end.clone()] {
+                return None;
+            }
+        }
+        if entry.is_put() {
+            entry.value_bytes = u32::try_from(fields.varint()?).ok()?;
+            entry.checksum = fields.u32()?;
+        }
+        if flags & HAS_EXPIRY != 0 {
+            entry.expires_at_ms = fields.varint()?;
+        }
+        if flags & HAS_ATTRIBUTES != 0 {
+            entry.attributes = decode_range(&mut fields, base)?;
+            if entry.attributes.len() > ATTRIBUTES_BYTES_MAX {
+                return None;
+            }
+        }
+        self.value_at = self.value_at.checked_add(entry.value_bytes)?;
+        self.meta_at = base + fields.position();
+        Some(entry)
+    }
+}
+
+fn decode_range(fields: &mut Decoder<'_>, base: usize) -> Option<Range<usize>> {
+    let len = fields.length_prefixed()?.len();
+    let end = base + fields.position();
+    Some(end - len..end)
+}
+
+fn decode_key(fields: &mut Decoder<'_>, base: usize) -> Option<Range<usize>> {
+    let mut probe = fields.clone();
+    check_key(probe.length_prefixed()?).ok()?;
+    decode_range(fields, base)
+}
+
+/// One write, as the memtable takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A key was set or deleted.
+    Entry {
+        /// The user key.
+        key: Bytes,
+        /// The new version.
+        entry: Entry,
+    },
+    /// A range of keys was deleted.
+    DeleteRange(RangeTombstone),
+}
+
+/// Where the values that are held inline are found.
+#[derive(Debug, Clone)]
+pub(super) enum InlineValues {
+    /// In the whole value section, at their own places.
+    Section(Bytes),
+    /// One after another, those that are pointed at left out.
+    Packed(Bytes),
+}
+
+/// The writes of one group, in order. Keys and inline values are slices of what it was read from.
+#[derive(Debug, Clone)]
+pub struct Changes {
+    pub(super) meta: Bytes,
+    pub(super) inline: InlineValues,
+    pub(super) segment: u64,
+    pub(super) values_offset: u64,
+    pub(super) written_at_ms: u64,
+    next_seqno: SeqNo,
+    remaining: u32,
+    packed_at: usize,
+    place: Place,
+}
+
+impl Changes {
+    /// The changes of the group in `segment` whose value section is at `values_offset`.
+    ///
+    /// Requires: `decode_group` accepts `meta`, and `inline` holds the values of its `Put`s.
+    pub(super) fn new(
+        meta: Bytes,
+        inline: InlineValues,
+        segment: u64,
+        values_offset: u64,
+        header: (SeqNo, u64, u32),
+    ) -> Changes {
+        let (next_seqno, written_at_ms, remaining) = header;
+        Changes {
+            meta,
+            inline,
+            segment,
+            values_offset,
+            written_at_ms,
+            next_seqno,
+            remaining,
+            packed_at: 0,
+            place: Place::default(),
+        }
+    }
+
+    fn body(&mut self, entry: &RecordEntry) -> Body {
+        let len = entry.value_bytes as usize;
+        match (entry.kind, &self.inline) {
+            (ValueKind::Put, InlineValues::Section(values)) => {
+                let from = entry.value_offset as usize;
+                Body::Inline(values.slice(from..from + len))
+            }
+            (ValueKind::Put, InlineValues::Packed(values)) => {
+                let from = self.packed_at;
+                self.packed_at += len;
+                Body::Inline(values.slice(from..from + len))
+            }
+            (ValueKind::PutRef, _) => Body::Ref(ValuePointer {
+                segment: self.segment,
+                offset: self.values_offset + u64::from(entry.value_offset),
+                length: entry.value_bytes,
+                checksum: entry.checksum,
+            }),
+            _ => Body::Delete,
+        }
+    }
+}
+
+impl Iterator for Changes {
+    type Item = Change;
+
+    fn next(&mut self) -> Option<Change> {
+        self.remaining = self.remaining.checked_sub(1)?;
+        let entry = self.place.decode_entry(&self.meta)?;
+        let seqno = self.next_seqno;
+        self.next_seqno += 1;
+        let key = self.meta.slice(entry.key.clone());
+        if entry.kind == ValueKind::DeleteRange {
+            let end = self.meta.slice(entry.range_end);
+            return Some(Change::DeleteRange(RangeTombstone { start: key, end, seqno }));
+        }
+        let body = self.body(&entry);
+        let entry = Entry {
+            seqno,
+            written_at_ms: self.written_at_ms,
+            expires_at_ms: entry.expires_at_ms,
+            attributes: self.meta.slice(entry.attributes),
+            body,
+        };
+        Some(Change::Entry { key, entry })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.remaining as usize, Some(self.remaining as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn batch() -> WriteBatch {
+        let mut batch = WriteBatch::new();
+        batch.put("a", "small").unwrap();
+        batch.put_entry("b", vec![7; 100], 5_000, Bytes::from("attributes")).unwrap();
+        batch.delete("c").unwrap();
+        batch.delete_range("d", "f").unwrap();
+        batch.put("g", "").unwrap();
+        batch
+    }
+
+    fn changes(group: &PreparedGroup<'_>) -> Vec<Change> {
+        let copy = group.copy_of_meta_and_inline_values();
+        let meta = copy.slice(..group.meta().len());
+        let inline = InlineValues::Packed(copy.slice(group.meta().len()..));
+        Changes::new(meta, inline, 3, 1_000, (10, 77, group.count())).collect()
+    }
+
+    #[test]
+    fn a_batch_comes_back_with_large_values_pointed_at() {
+        let batch = batch();
+        let group = PreparedGroup::new(&batch, 64);
+        let changes = changes(&group);
+        assert_eq!(changes.len(), 5);
+        let Change::Entry { key, entry } = &changes[1] else { panic!("not an entry") };
+        assert_eq!((&key[..], entry.seqno, entry.written_at_ms), (&b"b"[..], 11, 77));
+        assert_eq!((entry.expires_at_ms, &entry.attributes[..]), (5_000, &b"attributes"[..]));
+        let Body::Ref(pointer) = entry.body else { panic!("not a pointer") };
+        assert_eq!((pointer.segment, pointer.offset, pointer.length), (3, 1_005, 100));
+        assert_eq!(pointer.checksum, crc32c::crc32c(&[7; 100]));
+        let Change::Entry { entry, .. } = &changes[0] else { panic!("not an entry") };
+        assert_eq!(entry.body, Body::Inline(Bytes::from("small")));
+        let Change::DeleteRange(range) = &changes[3] else { panic!("not a range") };
+        assert_eq!((&range.start[..], &range.end[..], range.seqno), (&b"d"[..], &b"f"[..], 13));
+        let Change::Entry { entry, .. } = &changes[4] else { panic!("not an entry") };
+        assert_eq!(entry.body, Body::Inline(Bytes::new()));
+    }
+
+    #[test]
+    fn single_writes_encode_as_a_batch_of_one() {
+        let mut one = WriteBatch::new();
+        one.put_entry("key", "value", 9, Bytes::from("x")).unwrap();
+        let put = PreparedGroup::put(vec![1, 2], b"key", b"value", 9, b"x", 1024);
+        assert_eq!(put.meta(), PreparedGroup::new(&one, 1024).meta());
+        assert_eq!(put.values(), PreparedGroup::new(&one, 1024).values());
+
+        let mut one = WriteBatch::new();
+        one.delete("key").unwrap();
+        let delete = PreparedGroup::delete(put.into_buffer(), b"key");
+        assert_eq!(delete.meta(), PreparedGroup::new(&one, 1024).meta());
+    }
+
+    #[test]
+    fn a_shortened_or_lengthened_group_is_refused() {
+        let batch = batch();
+        let group = PreparedGroup::new(&batch, 64);
+        let (meta, count, values) = (group.meta(), group.count(), group.value_bytes());
+        assert!(decode_group(meta, count, values).is_some());
+        assert!(decode_group(meta, count - 1, values).is_none());
+        assert!(decode_group(meta, count + 1, values).is_none());
+        assert!(decode_group(meta, count, values + 1).is_none());
+        for len in 0..meta.len() {
+            assert!(decode_group(&meta[..len], count, values).is_none(), "{len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_meta_decodes_without_a_panic(
+            mut meta in prop::collection::vec(any::<u8>(), 0..200),
+            kind in 0u8..6,
+            count in any::<u32>(),
+            values in any::<u32>(),
+        ) {
+            let _ = decode_group(&meta, count, values);
+            if let Some(first) = meta.first_mut() {
+                *first = kind;
+            }
+            let _ = decode_group(&meta, count % 4, values);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The journal: the log every write goes to first, and the home of large values for good.
+//!
+//! One stream of records over many segment files; a position in it is an LSN, a byte count. The
+//! bytes are in `docs/format.md`. Writers go through [`JournalWriter`] under the store's commit lock
+//! and wait in [`SyncState`]; readers hold [`Segment`]s; [`recover`] replays; [`SegmentPool`] makes
+//! and reuses files. Which segments are live is known to the manifest only.
+
+pub mod record;
+pub mod group;
+pub mod segment_header;
+pub mod segment;
+pub mod spares;
+pub mod sync;
+pub mod writer;
+pub mod reader;
+mod survey;
+mod settle;
+pub mod recovery;
+pub mod collected;
+pub mod verify;
+pub mod inspect;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use collected::{Collected, CollectedIndex, CollectedWriter, ValuePlace};
+pub use group::{Change, Changes, PreparedGroup};
+pub use inspect::inspect;
+pub use reader::{Record, SegmentReader, Step};
+pub use recovery::{Recovered, Replayed, recover};
+pub use segment::{JournalFiles, Segment};
+pub use segment_header::{SEGMENT_HEADER_BYTES, SegmentType};
+pub use spares::{SegmentOptions, SegmentPool};
+pub use sync::SyncState;
+pub use verify::{SegmentDamage, SegmentReport, verify_segment};
+pub use writer::{Appended, JournalPosition, JournalWriter};

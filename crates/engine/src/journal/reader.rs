@@ -1,0 +1,354 @@
+//! Reads the records of a segment one after the other, or looks for any.
+//!
+//! Invariant: memory is bounded by what the file holds: lengths are compared with the file before
+//! anything is allocated for them. Damage is reported as [`Step::Bad`]; what it means is for
+//! [`super::recovery`] to say. Reading goes through `pread`, so that a failing disk is an error here
+//! whatever the store's way of reading is.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::group::{Changes, InlineValues, RecordEntry, decode_group};
+use super::record::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, RecordType, Salt};
+use super::segment::Segment;
+use super::segment_header::SEGMENT_HEADER_BYTES;
+use crate::error::{Error, Result};
+use crate::key::ValueKind;
+use crate::vfs::File;
+
+/// Bytes that are read at a time.
+const WINDOW_BYTES: u64 = 256 << 10;
+
+/// A record whose header and meta section are sound.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Where it stands in the file.
+    pub offset: u64,
+    /// Its header.
+    pub header: RecordHeader,
+    /// Its meta section.
+    pub meta: Bytes,
+    /// The entries of a group; else empty.
+    pub entries: Vec<RecordEntry>,
+}
+
+impl Record {
+    /// Offset behind the record.
+    pub fn end(&self) -> u64 {
+        self.offset + self.header.record_bytes()
+    }
+
+    /// Offset of an entry's value in the file.
+    pub fn value_offset(&self, entry: &RecordEntry) -> u64 {
+        self.header.values_offset(self.offset) + u64::from(entry.value_offset)
+    }
+
+    /// What the memtable takes of a group. Requires: `inline` is what `check_values` gave for it.
+    pub fn changes(&self, inline: Bytes, segment: u64) -> Changes {
+        Changes::new(
+            self.meta.clone(),
+            InlineValues::Packed(inline),
+            segment,
+            self.header.values_offset(self.offset),
+            (self.header.first_seqno, self.header.written_at_ms, self.header.count),
+        )
+    }
+}
+
+/// What stands at the reader's place.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// A record; the reader is behind it now.
+    Record(Record),
+    /// The end that was asked for.
+    End,
+    /// No record; the reader has not moved.
+    Bad(&'static str),
+}
+
+/// A file, and the part of it that is in memory.
+#[derive(Debug)]
+pub(super) struct Window {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    limit: u64,
+    piece_bytes: u64,
+    bytes: Vec<u8>,
+    at: u64,
+}
+
+impl Window {
+    /// The first `limit` bytes of a file. Requires: the file has that many.
+    pub(super) fn new(file: Arc<dyn File>, path: &Path, limit: u64) -> Window {
+        Window {
+            file,
+            path: path.to_owned(),
+            limit,
+            piece_bytes: WINDOW_BYTES,
+            bytes: Vec::new(),
+            at: 0,
+        }
+    }
+
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// At least one and at most `len` bytes at `offset`. Requires: `offset` below the limit.
+    pub(super) fn some(&mut self, offset: u64, len: u64) -> Result<&[u8]> {
+        self.fill(offset, 1)?;
+        let from = (offset - self.at) as usize;
+        let until = self.bytes.len().min(from.saturating_add(len as usize));
+        Ok(&self.bytes[from..until])
+    }
+
+    /// Exactly `len` bytes at `offset`; `None` when the limit is before.
+    pub(super) fn exactly(&mut self, offset: u64, len: u64) -> Result<Option<&[u8]>> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.limit => {}
+            _ => return Ok(None),
+        }
+        self.fill(offset, len)?;
+        let from = (offset - self.at) as usize;
+        Ok(Some(&self.bytes[from..from + len as usize]))
+    }
+
+    /// Forgets what is in memory, so that it is read again.
+    pub(super) fn forget(&mut self) {
+        self.bytes.clear();
+    }
+
+    fn fill(&mut self, offset: u64, len: u64) -> Result<()> {
+        let held = self.at..self.at + self.bytes.len() as u64;
+        if held.contains(&offset) && offset + len <= held.end {
+            return Ok(());
+        }
+        let wanted = self.piece_bytes.max(len).min(self.limit - offset);
+        self.bytes.clear();
+        self.bytes.resize(wanted as usize, 0);
+        self.at = offset;
+        if let Err(source) = self.file.read_exact_at(&mut self.bytes, offset) {
+            self.bytes.clear();
+            return Err(Error::io("read", &self.path, source));
+        }
+        Ok(())
+    }
+}
+
+/// Reads records in order.
+#[derive(Debug)]
+pub struct SegmentReader {
+    window: Window,
+    salt: Salt,
+    offset: u64,
+}
+
+impl SegmentReader {
+    /// A reader of a segment's records from `offset` to the segment's end.
+    pub fn new(segment: &Segment, offset: u64) -> Result<SegmentReader> {
+        let file = segment.file("read")?;
+        let io_error = |source| Error::io("read", segment.path(), source);
+        let len = file.len().map_err(io_error)?;
+        if len < segment.end() {
+            return Err(Error::corruption(segment.path(), len, "the file ends before its records"));
+        }
+        let salt = segment.header().salt;
+        Ok(SegmentReader::over(file, segment.path(), salt, offset, segment.end()))
+    }
+
+    /// A reader of the records in `[offset, limit)` of a file of at least `limit` bytes.
+    pub(super) fn over(
+        file: Arc<dyn File>,
+        path: &Path,
+        salt: Salt,
+        offset: u64,
+        limit: u64,
+    ) -> SegmentReader {
+        let offset = offset.max(SEGMENT_HEADER_BYTES);
+        SegmentReader { window: Window::new(file, path, limit), salt, offset }
+    }
+
+    /// Reads no more ahead than a page, for who wants to see one record only.
+    pub(super) fn read_little(&mut self) {
+        self.window.piece_bytes = 4096;
+    }
+
+    /// Where the next record is expected.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Goes on at another place.
+    pub fn seek(&mut self, offset: u64) {
+        self.offset = offset;
+    }
+
+    /// The next record, its values not looked at.
+    pub fn step(&mut self) -> Result<Step> {
+        let mut step = self.parse()?;
+        if matches!(step, Step::Bad(_)) {
+            // A transfer can go wrong where the medium is right: look twice.
+            self.window.forget();
+            step = self.parse()?;
+        }
+        if let Step::Record(record) = &step {
+            self.offset = record.end();
+        }
+        Ok(step)
+    }
+
+    fn parse(&mut self) -> Result<Step> {
+        let (offset, limit) = (self.offset, self.window.limit());
+        if offset == limit {
+            return Ok(Step::End);
+        }
+        let Some(bytes) = self.window.exactly(offset, RECORD_HEADER_BYTES)? else {
+            return Ok(Step::Bad("too few bytes left for a record"));
+        };
+        let Some(header) = RecordHeader::decode(bytes, self.salt, offset) else {
+            return Ok(Step::Bad("not a record header"));
+        };
+        if header.record_bytes() > limit - offset {
+            return Ok(Step::Bad("a record that reaches beyond the end"));
+        }
+        let meta_len = u64::from(header.meta_bytes);
+        let meta = self.window.exactly(offset + RECORD_HEADER_BYTES, meta_len)?.unwrap_or(&[]);
+        if self.salt.crc(offset, meta) != header.meta_crc {
+            return Ok(Step::Bad("a meta section with a wrong checksum"));
+        }
+        let entries = match header.record_type {
+            RecordType::Group => decode_group(meta, header.count, header.value_bytes),
+            _ => Some(Vec::new()),
+        };
+        let Some(entries) = entries else {
+            return Ok(Step::Bad("a malformed group"));
+        };
+        let meta = Bytes::copy_from_slice(meta);
+        let filled = header.values_offset(offset) + u64::from(header.value_bytes);
+        let padding = offset + header.record_bytes() - filled;
+        if self.window.exactly(filled, padding)?.is_none_or(|bytes| bytes.iter().any(|&b| b != 0)) {
+            return Ok(Step::Bad("padding that is not zero"));
+        }
+        Ok(Step::Record(Record { offset, header, meta, entries }))
+    }
+
+    /// Compares the checksum of every value of a group. `Ok(Err(offset))` names the first that is
+    /// wrong; else the values that are not pointed at, one after another.
+    pub fn check_values(&mut self, record: &Record) -> Result<Result<Bytes, u64>> {
+        let mut inline = Vec::new();
+        for entry in record.entries.iter().filter(|entry| entry.is_put()) {
+            let keep = (entry.kind == ValueKind::Put).then_some(&mut inline);
+            if !self.check_value(record, entry, keep)? {
+                return Ok(Err(record.value_offset(entry)));
+            }
+        }
+        Ok(Ok(Bytes::from(inline)))
+    }
+
+    /// Reads one value of a group and compares its checksum; `None` when it is wrong.
+    pub fn value(&mut self, record: &Record, entry: &RecordEntry) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::with_capacity(entry.value_bytes as usize);
+        let is_sound = self.check_value(record, entry, Some(&mut value))?;
+        Ok(is_sound.then_some(value))
+    }
+
+    /// Compares the checksum of one value of a group.
+    pub fn is_value_sound(&mut self, record: &Record, entry: &RecordEntry) -> Result<bool> {
+        self.check_value(record, entry, None)
+    }
+
+    /// Compares a value's checksum, looking twice, and appends the value to `keep`.
+    fn check_value(
+        &mut self,
+        record: &Record,
+        entry: &RecordEntry,
+        mut keep: Option<&mut Vec<u8>>,
+    ) -> Result<bool> {
+        let kept = keep.as_deref().map_or(0, Vec::len);
+        for _ in 0..2 {
+            if self.value_crc(record, entry, keep.as_deref_mut())? == entry.checksum {
+                return Ok(true);
+            }
+            self.window.forget();
+            if let Some(keep) = keep.as_deref_mut() {
+                keep.truncate(kept);
+            }
+        }
+        Ok(false)
+    }
+
+    fn value_crc(
+        &mut self,
+        record: &Record,
+        entry: &RecordEntry,
+        mut keep: Option<&mut Vec<u8>>,
+    ) -> Result<u32> {
+        let mut crc = 0;
+        let mut at = record.value_offset(entry);
+        let end = at + u64::from(entry.value_bytes);
+        while at < end {
+            let piece = self.window.some(at, end - at)?;
+            crc = crc32c::crc32c_append(crc, piece);
+            at += piece.len() as u64;
+            if let Some(kept) = keep.as_deref_mut() {
+                kept.extend_from_slice(piece);
+            }
+        }
+        Ok(crc)
+    }
+
+    /// Looks for valid record headers at every place in `[from, limit)` and tells of each.
+    pub(super) fn scan_headers(
+        &mut self,
+        from: u64,
+        mut found: impl FnMut(u64, &RecordHeader),
+    ) -> Result<()> {
+        let mut offset = from.next_multiple_of(RECORD_ALIGNMENT);
+        while offset + RECORD_HEADER_BYTES <= self.window.limit() {
+            self.window.exactly(offset, RECORD_HEADER_BYTES)?;
+            let bytes = self.window.some(offset, u64::MAX)?;
+            let mut at = 0;
+            while at + RECORD_HEADER_BYTES as usize <= bytes.len() {
+                let header = &bytes[at..at + RECORD_HEADER_BYTES as usize];
+                let place = offset + at as u64;
+                if let Some(header) = RecordHeader::decode(header, self.salt, place) {
+                    found(place, &header);
+                }
+                at += RECORD_ALIGNMENT as usize;
+            }
+            offset += at as u64;
+        }
+        Ok(())
+    }
+
+    /// Offset of the first valid record header at or after `from`.
+    pub fn next_header(&mut self, from: u64) -> Result<Option<u64>> {
+        let mut first = None;
+        self.scan_headers(from, |offset, _| {
+            first.get_or_insert(offset);
+        })?;
+        Ok(first)
+    }
+
+    /// Offset behind the last byte in `[from, limit)` that is not zero; `from` when all are.
+    pub(super) fn last_nonzero(&mut self, from: u64) -> Result<u64> {
+        let (mut at, mut last) = (from, from);
+        while at < self.window.limit() {
+            let piece = self.window.some(at, u64::MAX)?;
+            if let Some(place) = piece.iter().rposition(|&byte| byte != 0) {
+                last = at + place as u64 + 1;
+            }
+            at += piece.len() as u64;
+        }
+        Ok(last)
+    }
+
+    /// Whether the log was ended on purpose at `offset`: nothing follows, or 8 zeros do.
+    pub(super) fn is_terminated(&mut self, offset: u64) -> Result<bool> {
+        let left = self.window.limit().saturating_sub(offset).min(RECORD_ALIGNMENT);
+        let bytes = self.window.exactly(offset, left)?;
+        Ok(bytes.is_none_or(|bytes| bytes.iter().all(|&byte| byte == 0)))
+    }
+}

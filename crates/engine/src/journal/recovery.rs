@@ -1,0 +1,371 @@
+//! Replays the journal after a crash or a clean close.
+//!
+//! 1. Survey: read the header and the `Start` record of every segment file.
+//! 2. Replay: follow the chain of `Start` records from where the tables end, giving each group on.
+//! 3. Classify the place where the chain ends. If any later record proves that the journal was synced
+//!    beyond it, it is damage and the store must not open. Else it is a torn tail.
+//! 4. Settle (in [`super::settle`]): save and cut the torn tail, and rewrite what no sync was proven for.
+//!
+//! Invariant: what is given on is a prefix of the commit order, and holds all that was proven synced.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::group::Changes;
+use super::reader::{SegmentReader, Step};
+use super::record::{RecordHeader, RecordType};
+use super::segment::{JournalFiles, Segment};
+use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentType};
+use super::settle::{Tail, rewrite, settle};
+use super::survey::{Candidate, survey};
+use super::writer::JournalPosition;
+use crate::error::{Error, Result};
+use crate::file_name;
+use crate::key::SeqNo;
+
+/// A group that is replayed.
+#[derive(Debug)]
+pub struct Replayed<'a> {
+    /// The segment it is in; values are not to be read from it before recovery has returned.
+    pub segment: &'a Arc<Segment>,
+    /// Where the journal ends with it.
+    pub end: JournalPosition,
+    /// SeqNo of its first entry.
+    pub first_seqno: SeqNo,
+    /// What the memtable takes.
+    pub changes: Changes,
+}
+
+/// What recovery found.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// Where the journal ends, and the writer goes on.
+    pub end: JournalPosition,
+    /// LSN below which a record proved that everything was synced. All of the journal is durable
+    /// now; where this is below the end, a mark should be appended soon, to prove that as well.
+    pub proven_lsn: u64,
+    /// SeqNo of the last write in the journal; 0 when no record told.
+    pub last_seqno: SeqNo,
+    /// The segments that were replayed, oldest first, the one that replay started in included.
+    pub segments: Vec<Arc<Segment>>,
+    /// Spares: number and bytes of each.
+    pub spares: Vec<(u64, u64)>,
+    /// Segments that are older than where replay started, or collected: needed if the manifest says so.
+    pub others: Vec<u64>,
+    /// Bytes that were cut off, trailing zeros apart.
+    pub torn_bytes: u64,
+    /// Records that were cut off; at least 1 when anything but zeros was.
+    pub torn_records: u64,
+    /// Journal bytes replayed.
+    pub replayed_bytes: u64,
+    /// Groups replayed.
+    pub replayed_groups: u64,
+}
+
+/// Replays the journal from `from`, giving each group to `sink`. `numbers` are those of the segment
+/// files in the directory. `Requires:` nothing else uses them.
+///
+/// `Corruption` when a record is missing that was synced, when a segment in the middle is missing, or
+/// when a segment's header is damaged. Nothing on disk is changed then.
+pub fn recover(
+    files: &Arc<JournalFiles>,
+    from: JournalPosition,
+    numbers: &[u64],
+    sink: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
+) -> Result<Recovered> {
+    let candidates = survey(files, numbers)?;
+    let mut replay = Replay {
+        files,
+        present: numbers.iter().copied().collect(),
+        from,
+        end: from,
+        next_seqno: None,
+        proven_lsn: 0,
+        chain: Vec::new(),
+        recovered: Recovered::default(),
+    };
+    replay.run(&candidates, sink)?;
+    let tail = replay.classify(&candidates)?;
+    let durable_from = replay.proven_lsn.max(from.lsn);
+    let mut recovered = replay.recovered;
+    (recovered.torn_bytes, recovered.torn_records) = settle(files, tail)?;
+    for link in &replay.chain {
+        let end = link.segment.end();
+        let begin = SEGMENT_HEADER_BYTES + durable_from.saturating_sub(link.base_lsn);
+        if begin < end {
+            rewrite(files, &link.candidate.path, begin, end)?;
+        }
+    }
+    if let Some(last) = replay.chain.last() {
+        last.segment.mark_cut();
+    }
+    recovered.end = replay.end;
+    recovered.proven_lsn = replay.proven_lsn;
+    recovered.last_seqno = replay.next_seqno.map_or(0, |next| next.saturating_sub(1));
+    recovered.segments = replay.chain.into_iter().map(|link| link.segment).collect();
+    Ok(recovered)
+}
+
+/// A segment of the chain.
+struct Link<'a> {
+    candidate: &'a Candidate,
+    segment: Arc<Segment>,
+    /// LSN of the segment's first record.
+    base_lsn: u64,
+}
+
+struct Replay<'a> {
+    files: &'a Arc<JournalFiles>,
+    present: HashSet<u64>,
+    from: JournalPosition,
+    end: JournalPosition,
+    next_seqno: Option<SeqNo>,
+    proven_lsn: u64,
+    chain: Vec<Link<'a>>,
+    recovered: Recovered,
+}
+
+impl<'a> Replay<'a> {
+    fn run(
+        &mut self,
+        candidates: &'a [Candidate],
+        sink: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut next = self.first(candidates)?;
+        while let Some(candidate) = next {
+            let offset = if candidate.header.number == self.from.segment {
+                self.from.offset
+            } else {
+                SEGMENT_HEADER_BYTES
+            };
+            let base_lsn = self.end.lsn - (offset - SEGMENT_HEADER_BYTES);
+            let successor = self.successor(candidates, candidate.header.number)?;
+            // What stands behind the end that the successor names is left of a failed write.
+            let limit = successor
+                .and_then(|successor| successor.start)
+                .map_or(candidate.len, |start| start.predecessor_end.min(candidate.len));
+            let segment =
+                Segment::sealed(self.files.clone(), candidate.header, candidate.len, offset);
+            let segment = Arc::new(segment);
+            self.chain.push(Link { candidate, segment: segment.clone(), base_lsn });
+            self.end = JournalPosition { segment: segment.number(), offset, lsn: self.end.lsn };
+            self.replay_segment(candidate, &segment, limit, sink)?;
+            let reached = successor.and_then(|successor| successor.start).is_some_and(|start| {
+                start.predecessor_end == self.end.offset && start.lsn == self.end.lsn
+            });
+            next = successor.filter(|_| reached);
+        }
+        Ok(())
+    }
+
+    /// The segment that replay starts in; `None` when the journal is empty.
+    fn first(&mut self, candidates: &'a [Candidate]) -> Result<Option<&'a Candidate>> {
+        let named = candidates.iter().find(|candidate| {
+            candidate.header.number == self.from.segment
+                && candidate.header.segment_type == SegmentType::Log
+        });
+        let Some(named) = named else {
+            // A segment whose every record is flushed may be gone; its successor continues it.
+            let successor = self.successor(candidates, self.from.segment)?;
+            let continues = successor.and_then(|successor| successor.start).is_some_and(|start| {
+                start.lsn == self.from.lsn && start.predecessor_end == self.from.offset
+            });
+            if !continues && self.from.segment != 0 {
+                let path = file_name::segment(&self.files.dir, self.from.segment);
+                return Err(Error::corruption(&path, 0, "the segment to replay from is missing"));
+            }
+            return Ok(successor.filter(|_| continues));
+        };
+        let JournalPosition { offset, lsn, .. } = self.from;
+        let distance = offset.checked_sub(SEGMENT_HEADER_BYTES);
+        let Some(base_lsn) = distance.and_then(|distance| lsn.checked_sub(distance)) else {
+            return Err(named.damage(offset, "the manifest names an impossible place"));
+        };
+        if offset > named.len {
+            return Err(named.damage(named.len, "the segment ends before replay would start"));
+        }
+        if named.start.is_some_and(|start| start.lsn != base_lsn) {
+            return Err(named.damage(offset, "the manifest and the segment differ about its LSN"));
+        }
+        Ok(Some(named))
+    }
+
+    /// The segment that continues `number`.
+    ///
+    /// Two may claim to when the start of one could not be written whole; that one holds no records.
+    fn successor(&self, candidates: &'a [Candidate], number: u64) -> Result<Option<&'a Candidate>> {
+        let claims = candidates.iter().filter(|candidate| {
+            candidate.start.is_some_and(|start| {
+                start.predecessor == number
+                    && start.lsn >= self.from.lsn
+                    && candidate.header.number != number
+            }) && self
+                .chain
+                .iter()
+                .all(|link| link.candidate.header.number != candidate.header.number)
+        });
+        Ok(claims.max_by_key(|candidate| {
+            (candidate.has_records, candidate.start.map(|start| start.predecessor_end))
+        }))
+    }
+
+    fn replay_segment(
+        &mut self,
+        candidate: &Candidate,
+        segment: &Arc<Segment>,
+        limit: u64,
+        sink: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut reader = candidate.reader(self.files, self.end.offset, limit)?;
+        loop {
+            let Step::Record(record) = reader.step()? else {
+                return Ok(());
+            };
+            if !self.fits(&record.header, record.offset) {
+                return Ok(());
+            }
+            let Ok(inline) = reader.check_values(&record)? else {
+                return Ok(());
+            };
+            let bytes = record.header.record_bytes();
+            self.end.offset += bytes;
+            self.end.lsn += bytes;
+            segment.set_end(self.end.offset);
+            self.proven_lsn = self.proven_lsn.max(record.header.synced_upto);
+            self.next_seqno = Some(record.header.first_seqno + u64::from(record.header.count));
+            self.recovered.replayed_bytes += bytes;
+            if record.header.record_type == RecordType::Group {
+                self.recovered.replayed_groups += 1;
+                sink(Replayed {
+                    segment,
+                    end: self.end,
+                    first_seqno: record.header.first_seqno,
+                    changes: record.changes(inline, segment.number()),
+                })?;
+            }
+        }
+    }
+
+    /// Whether a sound record may stand at the end of what was replayed.
+    fn fits(&self, header: &RecordHeader, offset: u64) -> bool {
+        let is_first = offset == SEGMENT_HEADER_BYTES;
+        let type_fits = match header.record_type {
+            RecordType::Start => is_first,
+            RecordType::Group | RecordType::Mark => !is_first,
+            RecordType::Index => false,
+        };
+        type_fits
+            && header.synced_upto <= self.end.lsn
+            && self.next_seqno.is_none_or(|next| next == header.first_seqno)
+            && header.first_seqno.checked_add(u64::from(header.count)).is_some()
+    }
+
+    /// Tells a torn tail, which is returned, from damage.
+    fn classify(&mut self, candidates: &'a [Candidate]) -> Result<Tail<'a>> {
+        let mut tail = Tail::default();
+        let mut proof = Proof::default();
+        if let Some(link) = self.chain.last() {
+            let (candidate, end) = (link.candidate, self.end.offset);
+            let mut reader = candidate.reader(self.files, end, candidate.len)?;
+            let found = find_records(&mut reader, candidate, end, &mut proof)?;
+            tail.records += found.records;
+            let is_clean = found.records == 0
+                && reader.is_terminated(end)?
+                && (candidate.header.is_recycled || reader.last_nonzero(end)? == end);
+            // In a recycled file old bytes follow; they are no part of the torn tail if its end is known.
+            let torn_end = match (is_clean, candidate.header.is_recycled && found.records > 0) {
+                (true, _) => end,
+                (false, true) => found.end.min(candidate.len),
+                (false, false) => reader.last_nonzero(end)?,
+            };
+            tail.cut = Some((candidate, end, torn_end));
+        }
+        for candidate in candidates {
+            if self.chain.iter().any(|link| std::ptr::eq(link.candidate, candidate)) {
+                continue;
+            }
+            let is_older = candidate.start.is_some_and(|start| start.lsn < self.from.lsn);
+            if candidate.header.segment_type == SegmentType::Collected || is_older {
+                self.recovered.others.push(candidate.header.number);
+                continue;
+            }
+            self.check_predecessor(candidate)?;
+            let begin = SEGMENT_HEADER_BYTES;
+            let mut reader = candidate.reader(self.files, begin, candidate.len)?;
+            let found = find_records(&mut reader, candidate, begin, &mut proof)?;
+            if found.records == 0 {
+                self.recovered.spares.push((candidate.header.number, candidate.len));
+                continue;
+            }
+            tail.records += found.records;
+            let torn_end = match candidate.header.is_recycled {
+                true => found.end.min(candidate.len),
+                false => reader.last_nonzero(begin)?,
+            };
+            tail.discarded.push((candidate, torn_end));
+        }
+        if proof.lsn > self.end.lsn {
+            return Err(self.damage_before(&proof));
+        }
+        // The last goes first, so that a crash in between leaves a shorter tail of the same kind.
+        tail.discarded.sort_by_key(|(candidate, _)| {
+            std::cmp::Reverse(candidate.start.map_or(u64::MAX, |start| start.lsn))
+        });
+        Ok(tail)
+    }
+
+    fn check_predecessor(&self, candidate: &Candidate) -> Result<()> {
+        match candidate.start {
+            Some(start) if start.predecessor != 0 && !self.present.contains(&start.predecessor) => {
+                let path = file_name::segment(&self.files.dir, start.predecessor);
+                let what = format!("missing, though segment {} goes on", candidate.header.number);
+                Err(Error::corruption(&path, 0, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn damage_before(&self, proof: &Proof<'_>) -> Error {
+        let what = format!(
+            "no valid record at LSN {}, though the journal was synced to LSN {}",
+            self.end.lsn, proof.lsn
+        );
+        match (self.chain.last(), proof.candidate) {
+            (Some(link), _) => link.candidate.damage(self.end.offset, what),
+            (None, Some(candidate)) => candidate.damage(SEGMENT_HEADER_BYTES, what),
+            (None, None) => Error::corruption(&self.files.dir, 0, what),
+        }
+    }
+}
+
+/// The highest LSN that any record behind the end of the log says was synced.
+#[derive(Debug, Default)]
+struct Proof<'a> {
+    lsn: u64,
+    candidate: Option<&'a Candidate>,
+}
+
+/// Records found behind the end of the log.
+#[derive(Debug, Default)]
+struct Found {
+    records: u64,
+    /// Offset behind the last of them, as its header has it.
+    end: u64,
+}
+
+fn find_records<'a>(
+    reader: &mut SegmentReader,
+    candidate: &'a Candidate,
+    from: u64,
+    proof: &mut Proof<'a>,
+) -> Result<Found> {
+    let mut found = Found::default();
+    reader.scan_headers(from, |offset, header| {
+        found.records += 1;
+        found.end = found.end.max(offset + header.record_bytes());
+        if header.synced_upto > proof.lsn {
+            *proof = Proof { lsn: header.synced_upto, candidate: Some(candidate) };
+        }
+    })?;
+    Ok(found)
+}

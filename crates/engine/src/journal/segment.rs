@@ -1,0 +1,329 @@
+//! One file of the journal, shared by the writer and every reader of its values.
+//!
+//! Invariants: bytes below `end` are never written again while the segment lives; no value leaves
+//! here without its checksum having been compared. How records are framed is not known here.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+
+use super::record::RECORD_HEADER_BYTES;
+use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentType};
+use crate::error::{Error, Result};
+use crate::file_cache::FileCache;
+use crate::file_name;
+use crate::options::Reading;
+use crate::vfs::{File, FileSystem, SegmentMap};
+
+/// Where the journal's files are and how they are read.
+#[derive(Debug)]
+pub struct JournalFiles {
+    /// The file system.
+    pub fs: Arc<dyn FileSystem>,
+    /// The store's directory.
+    pub dir: PathBuf,
+    /// Read handles of closed segments.
+    pub file_cache: Arc<FileCache>,
+    /// How values are read.
+    pub reading: Reading,
+}
+
+/// One file of the journal.
+#[derive(Debug)]
+pub struct Segment {
+    files: Arc<JournalFiles>,
+    header: SegmentHeader,
+    path: PathBuf,
+    /// Bytes of the file while it is written.
+    capacity: u64,
+    /// Offset behind the last complete record.
+    end: AtomicU64,
+    is_sealed: AtomicBool,
+    /// The file was shortened below `capacity`.
+    is_cut: AtomicBool,
+    /// The file may have a second name, in a checkpoint, and must not be written again.
+    may_be_linked: AtomicBool,
+    /// The map it was written through.
+    map: Option<Arc<dyn SegmentMap>>,
+    /// A map made for reading once the segment was sealed.
+    sealed_map: OnceLock<Bytes>,
+    /// Held while bytes are unsynced, so that the system reports an error to this handle and to no
+    /// later one, and after the file has lost its name.
+    handle: RwLock<Option<Arc<dyn File>>>,
+}
+
+impl Segment {
+    /// A segment that is about to be written.
+    pub(super) fn active(
+        files: Arc<JournalFiles>,
+        header: SegmentHeader,
+        capacity: u64,
+        map: Option<Arc<dyn SegmentMap>>,
+        file: Arc<dyn File>,
+    ) -> Segment {
+        let path = file_name::segment(&files.dir, header.number);
+        Segment {
+            files,
+            header,
+            path,
+            capacity,
+            end: AtomicU64::new(SEGMENT_HEADER_BYTES),
+            is_sealed: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
+            may_be_linked: AtomicBool::new(false),
+            map,
+            sealed_map: OnceLock::new(),
+            handle: RwLock::new(Some(file)),
+        }
+    }
+
+    /// A segment that will not be written again, whose records end at `end`.
+    pub(super) fn sealed(
+        files: Arc<JournalFiles>,
+        header: SegmentHeader,
+        capacity: u64,
+        end: u64,
+    ) -> Segment {
+        let path = file_name::segment(&files.dir, header.number);
+        Segment {
+            files,
+            header,
+            path,
+            capacity,
+            end: AtomicU64::new(end),
+            is_sealed: AtomicBool::new(true),
+            is_cut: AtomicBool::new(false),
+            // Only of a file that was made since the store was opened it is known that it has one name.
+            may_be_linked: AtomicBool::new(true),
+            map: None,
+            sealed_map: OnceLock::new(),
+            handle: RwLock::new(None),
+        }
+    }
+
+    /// Opens a closed segment whose records end at `end`; `Corruption` when the header is damaged,
+    /// another's or of a newer version, or the file is shorter than `end`.
+    pub fn open(files: Arc<JournalFiles>, number: u64, end: u64) -> Result<Segment> {
+        let path = file_name::segment(&files.dir, number);
+        let (header, len) = read_header(&files, number, &path)?;
+        if len < end {
+            let what = format!("the segment has {len} bytes, its records had {end}");
+            return Err(Error::corruption(&path, len, what));
+        }
+        Ok(Segment::sealed(files, header, len, end))
+    }
+
+    /// The segment's number.
+    pub fn number(&self) -> u64 {
+        self.header.number
+    }
+
+    /// The segment's header.
+    pub fn header(&self) -> &SegmentHeader {
+        &self.header
+    }
+
+    /// What the segment holds.
+    pub fn segment_type(&self) -> SegmentType {
+        self.header.segment_type
+    }
+
+    /// The segment's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of the file.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Offset behind the last complete record.
+    pub fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Whether no record will be added.
+    pub fn is_sealed(&self) -> bool {
+        self.is_sealed.load(Ordering::Acquire)
+    }
+
+    /// The map it is written through, if it is.
+    pub(super) fn map(&self) -> Option<&Arc<dyn SegmentMap>> {
+        self.map.as_ref()
+    }
+
+    /// Publishes the records below `end` to readers.
+    pub(super) fn set_end(&self, end: u64) {
+        self.end.store(end, Ordering::Release);
+    }
+
+    /// Promises that no record will be added.
+    pub(super) fn seal(&self) {
+        self.is_sealed.store(true, Ordering::Release);
+    }
+
+    /// Takes away what a failed write left behind the end. Best effort: the next segment names that
+    /// end, so that recovery never looks behind it.
+    pub(super) fn cut_failed_write(&self) {
+        let Ok(file) = self.file("cut") else { return };
+        self.mark_cut();
+        if file.set_len(self.end()).is_err() {
+            let _ = file.write_all_at(&[0; RECORD_HEADER_BYTES as usize], self.end());
+        }
+    }
+
+    /// Notes that the file is shorter than `capacity`, so that it is not used again.
+    pub(super) fn mark_cut(&self) {
+        self.is_cut.store(true, Ordering::Release);
+    }
+
+    /// The value of `len` bytes at `offset`, its checksum compared.
+    ///
+    /// `Corruption` when the bytes are not those the pointer was made for; with `wait` false,
+    /// `WouldWait` when the disk would have to be waited for (through `pread` only).
+    pub fn read_value(&self, offset: u64, len: u32, checksum: u32, wait: bool) -> Result<Bytes> {
+        let first = SEGMENT_HEADER_BYTES + RECORD_HEADER_BYTES;
+        let value_end = offset.checked_add(u64::from(len));
+        if offset < first || value_end.is_none_or(|value_end| value_end > self.end()) {
+            let what = format!("a pointer to {len} bytes leads out of the segment's records");
+            return Err(Error::corruption(&self.path, offset, what));
+        }
+        if let Some(value) = self.mapped_value(offset, len as usize)? {
+            return verified(value, checksum).ok_or_else(|| self.mismatch(offset));
+        }
+        // A transfer can go wrong where the medium is right: look twice before calling it damage.
+        for _ in 0..2 {
+            let value = self.pread_value(offset, len as usize, wait)?;
+            if let Some(value) = verified(value, checksum) {
+                return Ok(value);
+            }
+        }
+        Err(self.mismatch(offset))
+    }
+
+    /// Makes everything written so far durable.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file("sync")?.sync_data().map_err(|source| Error::Io {
+            op: "sync",
+            path: self.path.clone(),
+            source: source.into(),
+        })
+    }
+
+    /// A handle of the file: the segment's own, else one that others share.
+    pub(super) fn file(&self, op: &'static str) -> Result<Arc<dyn File>> {
+        if let Some(file) = self.handle.read().as_ref() {
+            return Ok(file.clone());
+        }
+        self.files.file_cache.open(&self.path).map_err(|source| Error::io(op, &self.path, source))
+    }
+
+    /// Holds on to the file, so that values can be read after it has lost its name.
+    pub(super) fn hold_file(&self) -> Result<()> {
+        let file = self.file("open")?;
+        *self.handle.write() = Some(file);
+        Ok(())
+    }
+
+    /// Lets go of the segment's own handle. Requires: sealed, and every byte synced.
+    pub(super) fn release_file(&self) {
+        *self.handle.write() = None;
+    }
+
+    /// Whether the file may become another segment: nobody holds bytes of it.
+    pub(super) fn is_recyclable(&self) -> bool {
+        self.is_sealed()
+            && !self.is_cut.load(Ordering::Acquire)
+            && !self.may_be_linked.load(Ordering::Acquire)
+            && self.sealed_map.get().is_none()
+            && self.header.segment_type == SegmentType::Log
+            && self.map.as_ref().is_none_or(|map| !map.is_shared())
+    }
+
+    /// Has the file removed, and not reused, when it is given back: it was linked elsewhere.
+    pub fn forbid_recycling(&self) {
+        self.may_be_linked.store(true, Ordering::Release);
+    }
+
+    /// Tells that no checkpoint holds the file.
+    #[cfg(test)]
+    pub(super) fn has_one_name(&self) {
+        self.may_be_linked.store(false, Ordering::Release);
+    }
+
+    pub(super) fn into_map(self) -> Option<Arc<dyn SegmentMap>> {
+        self.map
+    }
+
+    fn mapped_value(&self, offset: u64, len: usize) -> Result<Option<Bytes>> {
+        if self.files.reading != Reading::Mapped {
+            return Ok(None);
+        }
+        if let Some(map) = &self.map {
+            return Ok(Some(map.slice(offset, len)));
+        }
+        if !self.is_sealed() {
+            return Ok(None);
+        }
+        let map = match self.sealed_map.get() {
+            Some(map) => map,
+            None => {
+                let map = self
+                    .file("map")?
+                    .map(self.end())
+                    .map_err(|source| Error::io("map", &self.path, source))?;
+                self.sealed_map.get_or_init(|| map)
+            }
+        };
+        let from = usize::try_from(offset).ok();
+        let range = from.and_then(|from| Some(from..from.checked_add(len)?));
+        match range {
+            Some(range) if range.end <= map.len() => Ok(Some(map.slice(range))),
+            _ => Err(Error::corruption(&self.path, offset, "the file ends before this value")),
+        }
+    }
+
+    fn pread_value(&self, offset: u64, len: usize, wait: bool) -> Result<Bytes> {
+        let file = self.file("read")?;
+        let mut value = vec![0; len];
+        let read = if wait {
+            file.read_exact_at(&mut value, offset)
+        } else {
+            file.read_cached_at(&mut value, offset)
+        };
+        match read {
+            Ok(()) => Ok(Bytes::from(value)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(Error::corruption(&self.path, offset, "the file ends before this value"))
+            }
+            Err(error) => Err(Error::io("read", &self.path, error)),
+        }
+    }
+
+    fn mismatch(&self, offset: u64) -> Error {
+        Error::corruption(&self.path, offset, "a value's checksum is wrong")
+    }
+}
+
+fn verified(value: Bytes, checksum: u32) -> Option<Bytes> {
+    (crc32c::crc32c(&value) == checksum).then_some(value)
+}
+
+/// The header and the length of a segment's file.
+pub(super) fn read_header(
+    files: &JournalFiles,
+    number: u64,
+    path: &Path,
+) -> Result<(SegmentHeader, u64)> {
+    let io_error = |op| move |source| Error::io(op, path, source);
+    let file = files.file_cache.open(path).map_err(io_error("open"))?;
+    let len = file.len().map_err(io_error("read"))?;
+    let mut bytes = vec![0; len.min(SEGMENT_HEADER_BYTES) as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(io_error("read"))?;
+    Ok((SegmentHeader::decode(path, number, &bytes)?, len))
+}

@@ -1,0 +1,111 @@
+//! The part of recovery that writes: afterwards the journal ends where replay ended, durably.
+//!
+//! Invariant: a crash at any point in here leaves a journal that is recovered to the same end.
+
+use std::path::Path;
+
+use super::segment::JournalFiles;
+use super::segment_header::SEGMENT_HEADER_BYTES;
+use super::survey::Candidate;
+use crate::error::{Error, Result};
+use crate::file_name;
+use crate::vfs::File;
+
+/// Bytes that are copied at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// What stands behind the end of the log.
+#[derive(Debug, Default)]
+pub(super) struct Tail<'a> {
+    /// The segment that the log ends in: its end, and where the torn bytes behind that end.
+    pub(super) cut: Option<(&'a Candidate, u64, u64)>,
+    /// Later segments, the last first, and where their torn bytes end.
+    pub(super) discarded: Vec<(&'a Candidate, u64)>,
+    /// Valid record headers in all of these.
+    pub(super) records: u64,
+}
+
+/// Saves the torn bytes as `*.torn` and takes them off the journal. Answers how many bytes, trailing
+/// zeros apart, and how many records these were: at least one, if any.
+pub(super) fn settle(files: &JournalFiles, tail: Tail<'_>) -> Result<(u64, u64)> {
+    let mut torn_bytes = 0;
+    for (candidate, torn_end) in &tail.discarded {
+        torn_bytes += torn_end - SEGMENT_HEADER_BYTES;
+        save(files, candidate, SEGMENT_HEADER_BYTES, *torn_end)?;
+        files.file_cache.forget(&candidate.path);
+        let removed = files.fs.remove(&candidate.path);
+        removed.map_err(|source| Error::io("remove", &candidate.path, source))?;
+        // Durable one by one, or a later one could outlive its predecessor and look like damage.
+        sync_dir(files)?;
+    }
+    if let Some((candidate, end, torn_end)) = tail.cut {
+        torn_bytes += torn_end - end;
+        if torn_end > end {
+            save(files, candidate, end, torn_end)?;
+        }
+        if candidate.len > end {
+            let path = &candidate.path;
+            let file = files.fs.open(path).map_err(|source| Error::io("open", path, source))?;
+            file.set_len(end).map_err(|source| Error::io("cut", path, source))?;
+            file.sync_data().map_err(|source| Error::io("sync", path, source))?;
+            files.file_cache.forget(path);
+        }
+    }
+    let torn_records = if torn_bytes > 0 { tail.records.max(1) } else { 0 };
+    Ok((torn_bytes, torn_records))
+}
+
+/// Writes the bytes `[begin, end)` of a segment over themselves and syncs them: after a crash the page
+/// cache may show bytes that a failed sync never got to the disk, and takes for clean.
+pub(super) fn rewrite(files: &JournalFiles, path: &Path, begin: u64, end: u64) -> Result<()> {
+    let file = files.fs.open(path).map_err(|source| Error::io("open", path, source))?;
+    copy(file.as_ref(), path, begin..end, file.as_ref(), path, begin)?;
+    file.sync_data().map_err(|source| Error::io("sync", path, source))
+}
+
+/// Copies the bytes `[begin, end)` of a segment to its `*.torn` file, durably.
+fn save(files: &JournalFiles, candidate: &Candidate, begin: u64, end: u64) -> Result<()> {
+    let torn = file_name::torn(&files.dir, candidate.header.number);
+    let temporary =
+        file_name::temporary(&files.dir, &format!("{:06}.torn", candidate.header.number));
+    let exists = files.fs.exists(&temporary);
+    if exists.map_err(|source| Error::io("open", &temporary, source))? {
+        let removed = files.fs.remove(&temporary);
+        removed.map_err(|source| Error::io("remove", &temporary, source))?;
+    }
+    let source = files.file_cache.open(&candidate.path);
+    let source = source.map_err(|error| Error::io("open", &candidate.path, error))?;
+    let target = files.fs.create(&temporary);
+    let target = target.map_err(|error| Error::io("create", &temporary, error))?;
+    copy(source.as_ref(), &candidate.path, begin..end, target.as_ref(), &temporary, 0)?;
+    target.sync_data().map_err(|error| Error::io("sync", &temporary, error))?;
+    let renamed = files.fs.rename(&temporary, &torn);
+    renamed.map_err(|error| Error::io("rename", &temporary, error))?;
+    sync_dir(files)
+}
+
+fn copy(
+    source: &dyn File,
+    source_path: &Path,
+    range: std::ops::Range<u64>,
+    target: &dyn File,
+    target_path: &Path,
+    mut to: u64,
+) -> Result<()> {
+    let mut piece = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        piece.resize(PIECE_BYTES.min(range.end - at) as usize, 0);
+        let read = source.read_exact_at(&mut piece, at);
+        read.map_err(|error| Error::io("read", source_path, error))?;
+        let written = target.write_all_at(&piece, to);
+        written.map_err(|error| Error::io("write", target_path, error))?;
+        at += piece.len() as u64;
+        to += piece.len() as u64;
+    }
+    Ok(())
+}
+
+fn sync_dir(files: &JournalFiles) -> Result<()> {
+    files.fs.sync_dir(&files.dir).map_err(|source| Error::io("sync", &files.dir, source))
+}

@@ -1,0 +1,319 @@
+//! Segments made ready ahead of need, and files of dead segments used again.
+//!
+//! 1. A background thread calls `prepare` until it says that there is nothing to do.
+//! 2. The writer calls `take` when its segment is full; it costs the opening of a file.
+//! 3. The store calls `give_back` with segments that nothing refers to any more.
+//!
+//! Invariant: a file is called `*.journal` only once its header is durable, so that a bad header is
+//! always damage. A file gets a new number and a new salt for each use: old records never decode.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::record::Salt;
+use super::segment::{JournalFiles, Segment};
+use super::segment_header::{SegmentHeader, SegmentType};
+use crate::error::{Error, Result};
+use crate::file_name;
+use crate::vfs::{File, SegmentMap};
+
+/// Most segments held ready.
+pub const SPARES_MAX: usize = 2;
+
+/// Bytes that are populated or zeroed at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// How segments are made.
+#[derive(Debug, Clone, Copy)]
+pub struct SegmentOptions {
+    /// Write through a map, else by `pwrite`.
+    pub is_mapped: bool,
+    /// Write zeros once over a new file, so that a later `fdatasync` has only data to write.
+    pub zero_ahead: bool,
+    /// Bytes of a segment at first.
+    pub segment_bytes_min: u64,
+    /// Bytes of a segment at last.
+    pub segment_bytes_max: u64,
+    /// Where the salts start from; another for each opening of a store.
+    pub seed: u64,
+}
+
+/// A segment that is ready to be written, without an open file.
+#[derive(Debug)]
+pub(super) struct Spare {
+    header: SegmentHeader,
+    path: PathBuf,
+    capacity: u64,
+    map: Option<Arc<dyn SegmentMap>>,
+}
+
+impl Spare {
+    /// The segment, with its file open.
+    pub(super) fn start(&self, files: &Arc<JournalFiles>) -> Result<Segment> {
+        let file =
+            files.fs.open(&self.path).map_err(|source| Error::io("open", &self.path, source))?;
+        let map = self.map.clone();
+        Ok(Segment::active(files.clone(), self.header, self.capacity, map, file))
+    }
+}
+
+/// The file of a dead segment.
+#[derive(Debug)]
+struct Returned {
+    path: PathBuf,
+    capacity: u64,
+    map: Option<Arc<dyn SegmentMap>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    ready: VecDeque<Spare>,
+    preparing: usize,
+    returned: Vec<Returned>,
+}
+
+/// Makes segments, ahead of need where it can.
+#[derive(Debug)]
+pub struct SegmentPool {
+    files: Arc<JournalFiles>,
+    options: SegmentOptions,
+    next_file_number: Arc<AtomicU64>,
+    salts: AtomicU64,
+    scale_bytes: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+impl SegmentPool {
+    /// A pool without spares. New files take their numbers from `next_file_number`.
+    pub fn new(
+        files: Arc<JournalFiles>,
+        options: SegmentOptions,
+        next_file_number: Arc<AtomicU64>,
+    ) -> SegmentPool {
+        SegmentPool {
+            files,
+            options,
+            next_file_number,
+            salts: AtomicU64::new(options.seed),
+            scale_bytes: AtomicU64::new(0),
+            inner: Mutex::new(Inner { ready: VecDeque::new(), preparing: 0, returned: Vec::new() }),
+        }
+    }
+
+    /// Where the journal's files are.
+    pub fn files(&self) -> &Arc<JournalFiles> {
+        &self.files
+    }
+
+    /// Tells how large the journal has grown; segments grow with it.
+    pub fn set_scale(&self, bytes: u64) {
+        self.scale_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of the next segment.
+    ///
+    /// The smallest size, doubled while the journal is at least four such segments large, so that
+    /// the active segment and two spares are never most of what a store takes on disk for long.
+    pub fn target_bytes(&self) -> u64 {
+        let scale = self.scale_bytes.load(Ordering::Relaxed);
+        let mut target = self.options.segment_bytes_min;
+        while target < self.options.segment_bytes_max && scale >= target.saturating_mul(8) {
+            target *= 2;
+        }
+        target.min(self.options.segment_bytes_max)
+    }
+
+    /// Whether `prepare` would make a segment.
+    pub fn wants_spare(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.ready.len() + inner.preparing < SPARES_MAX
+    }
+
+    /// Makes one spare ready, from a returned file if there is one; false when there are enough.
+    pub fn prepare(&self) -> Result<bool> {
+        let target = self.target_bytes();
+        let (returned, outgrown) = {
+            let mut inner = self.inner.lock();
+            if inner.ready.len() + inner.preparing >= SPARES_MAX {
+                return Ok(false);
+            }
+            inner.preparing += 1;
+            let (mut fitting, outgrown): (Vec<_>, Vec<_>) =
+                inner.returned.drain(..).partition(|file| file.capacity == target);
+            let returned = fitting.pop();
+            inner.returned = fitting;
+            (returned, outgrown)
+        };
+        for file in outgrown {
+            self.remove(&file.path);
+        }
+        let made = self.make(target, returned);
+        let mut inner = self.inner.lock();
+        inner.preparing -= 1;
+        inner.ready.push_back(made?);
+        Ok(true)
+    }
+
+    /// A segment with room for `bytes_min` in all: a spare, or one made on the spot.
+    pub(super) fn take(&self, bytes_min: u64) -> Result<Spare> {
+        {
+            let mut inner = self.inner.lock();
+            let fitting = inner.ready.iter().position(|spare| spare.capacity >= bytes_min);
+            if let Some(spare) = fitting.and_then(|at| inner.ready.remove(at)) {
+                return Ok(spare);
+            }
+        }
+        self.make(self.target_bytes().max(bytes_min), None)
+    }
+
+    /// Undoes a `take` whose segment could not be started; best effort.
+    pub(super) fn discard(&self, spare: &Spare) {
+        self.remove(&spare.path);
+    }
+
+    /// Takes a segment that nothing durable refers to: its file becomes a spare, or is removed.
+    /// Values that are still being read from it stay readable.
+    pub fn give_back(&self, segment: Arc<Segment>) -> Result<()> {
+        let path = segment.path().to_owned();
+        let recyclable = match Arc::try_unwrap(segment) {
+            Ok(segment) if segment.is_recyclable() => Some(segment),
+            Ok(_) => None,
+            Err(shared) => {
+                shared.hold_file()?;
+                None
+            }
+        };
+        let Some(segment) = recyclable else {
+            self.remove(&path);
+            return Ok(());
+        };
+        let capacity = segment.capacity();
+        self.keep_or_remove(Returned { path, capacity, map: segment.into_map() });
+        Ok(())
+    }
+
+    /// Takes a spare that an earlier opening of the store left, of `bytes` bytes.
+    pub fn adopt(&self, number: u64, bytes: u64) {
+        let path = file_name::segment(&self.files.dir, number);
+        self.keep_or_remove(Returned { path, capacity: bytes, map: None });
+    }
+
+    fn keep_or_remove(&self, file: Returned) {
+        {
+            let mut inner = self.inner.lock();
+            let held = inner.ready.len() + inner.preparing + inner.returned.len();
+            if held < SPARES_MAX && file.capacity == self.target_bytes() {
+                inner.returned.push(file);
+                return;
+            }
+        }
+        self.remove(&file.path);
+    }
+
+    /// Number of spares that are ready, and the bytes of these and of returned files.
+    pub fn spares(&self) -> (usize, u64) {
+        let inner = self.inner.lock();
+        let ready: u64 = inner.ready.iter().map(|spare| spare.capacity).sum();
+        let returned: u64 = inner.returned.iter().map(|file| file.capacity).sum();
+        (inner.ready.len(), ready + returned)
+    }
+
+    fn make(&self, capacity: u64, returned: Option<Returned>) -> Result<Spare> {
+        let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
+        let path = file_name::segment(&self.files.dir, number);
+        let temporary = file_name::temporary(&self.files.dir, &format!("{number:06}.journal"));
+        let header = SegmentHeader {
+            segment_type: SegmentType::Log,
+            number,
+            salt: Salt::new(self.next_salt()),
+            is_recycled: returned.is_some(),
+            index_offset: 0,
+        };
+        let made = self.make_file(&header, &path, &temporary, capacity, returned);
+        if made.is_err() {
+            self.remove(&temporary);
+            self.remove(&path);
+        }
+        Ok(Spare { header, path, capacity, map: made? })
+    }
+
+    fn make_file(
+        &self,
+        header: &SegmentHeader,
+        path: &Path,
+        temporary: &Path,
+        capacity: u64,
+        returned: Option<Returned>,
+    ) -> Result<Option<Arc<dyn SegmentMap>>> {
+        let fs = &self.files.fs;
+        let (file, old_map) = match returned {
+            Some(returned) => {
+                let renamed = fs.rename(&returned.path, temporary);
+                renamed.map_err(|source| Error::io("rename", &returned.path, source))?;
+                self.files.file_cache.forget(&returned.path);
+                // The old name must not survive in front of the new header.
+                self.sync_dir()?;
+                let file = fs.open(temporary);
+                (file.map_err(|source| Error::io("open", temporary, source))?, returned.map)
+            }
+            None => (self.create_file(temporary, capacity)?, None),
+        };
+        file.write_all_at(&header.encode(), 0)
+            .map_err(|source| Error::io("write", temporary, source))?;
+        file.sync_data().map_err(|source| Error::io("sync", temporary, source))?;
+        fs.rename(temporary, path).map_err(|source| Error::io("rename", temporary, source))?;
+        self.sync_dir()?;
+        if !self.options.is_mapped {
+            return Ok(None);
+        }
+        // Populating dirties every page, so it comes after the sync: the zeros are not written twice.
+        let map = match old_map {
+            Some(map) => map,
+            None => file.map_segment(capacity).map_err(|source| Error::io("map", path, source))?,
+        };
+        for offset in (0..capacity).step_by(PIECE_BYTES as usize) {
+            map.populate(offset, PIECE_BYTES.min(capacity - offset))
+                .map_err(|source| Error::io("populate", path, source))?;
+        }
+        Ok(Some(map))
+    }
+
+    fn create_file(&self, temporary: &Path, capacity: u64) -> Result<Arc<dyn File>> {
+        let file = self.files.fs.create(temporary);
+        let file = file.map_err(|source| Error::io("create", temporary, source))?;
+        file.allocate(capacity).map_err(|source| Error::io("allocate", temporary, source))?;
+        if self.options.zero_ahead && !self.options.is_mapped {
+            let zeros = vec![0; PIECE_BYTES.min(capacity) as usize];
+            for offset in (0..capacity).step_by(PIECE_BYTES as usize) {
+                let piece = PIECE_BYTES.min(capacity - offset) as usize;
+                file.write_all_at(&zeros[..piece], offset)
+                    .map_err(|source| Error::io("write", temporary, source))?;
+            }
+        }
+        Ok(file)
+    }
+
+    fn sync_dir(&self) -> Result<()> {
+        let dir = &self.files.dir;
+        self.files.fs.sync_dir(dir).map_err(|source| Error::io("sync", dir, source))
+    }
+
+    /// Removes a file that nothing needs. One that can't be removed is found again on opening.
+    fn remove(&self, path: &Path) {
+        self.files.file_cache.forget(path);
+        let _ = self.files.fs.remove(path);
+    }
+
+    /// The next of a sequence of well-mixed numbers (SplitMix64, Steele, Lea and Flood 2014).
+    fn next_salt(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.salts.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}

@@ -1,0 +1,195 @@
+//! Making the journal durable: one sync serves every writer that waits for one.
+//!
+//! 1. The first writer to find its LSN unsynced becomes the leader; later ones wait.
+//! 2. The leader notes how far the journal reaches and syncs every segment with unsynced bytes,
+//!    oldest first, without holding a lock.
+//! 3. It publishes that LSN and wakes the others, one of which leads the next round if need be.
+//!
+//! Invariant: after a failed sync nothing is acknowledged as synced again, and no sync is retried:
+//! the system may have dropped the pages and report success the second time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::segment::Segment;
+use crate::error::{Error, Result};
+
+/// Turns of looking whether the leader is done before going to sleep: a few microseconds, less than
+/// what a wake-up costs.
+const SPINS_MAX: u32 = 100;
+
+#[derive(Debug)]
+struct Inner {
+    /// Segments that may hold unsynced bytes, oldest first; the last is the active one.
+    unsynced: Vec<Arc<Segment>>,
+    has_leader: bool,
+    cause: Option<String>,
+}
+
+/// How far the journal reaches, how much of it is durable, and who makes it so.
+#[derive(Debug)]
+pub struct SyncState {
+    /// LSN behind the last record.
+    position: AtomicU64,
+    /// LSN behind the last group; marks don't call for a sync.
+    appended: AtomicU64,
+    synced: AtomicU64,
+    syncs: AtomicU64,
+    /// When the last group was appended, and a time not after the first unsynced one was.
+    last_append_ms: AtomicU64,
+    unsynced_since_ms: AtomicU64,
+    is_poisoned: AtomicBool,
+    inner: Mutex<Inner>,
+    done: Condvar,
+}
+
+impl SyncState {
+    /// The state of a journal that reaches to `lsn`, all of it durable.
+    pub fn new(lsn: u64) -> SyncState {
+        SyncState {
+            position: AtomicU64::new(lsn),
+            appended: AtomicU64::new(lsn),
+            synced: AtomicU64::new(lsn),
+            syncs: AtomicU64::new(0),
+            last_append_ms: AtomicU64::new(0),
+            unsynced_since_ms: AtomicU64::new(0),
+            is_poisoned: AtomicBool::new(false),
+            inner: Mutex::new(Inner { unsynced: Vec::new(), has_leader: false, cause: None }),
+            done: Condvar::new(),
+        }
+    }
+
+    /// LSN behind the last group.
+    pub fn appended_lsn(&self) -> u64 {
+        self.appended.load(Ordering::Acquire)
+    }
+
+    /// LSN below which everything is durable.
+    pub fn synced_lsn(&self) -> u64 {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Syncs made.
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    /// A time, in the milliseconds that groups are stamped with, at or shortly before the first
+    /// unsynced group was appended; `None` when there is none.
+    pub fn unsynced_since(&self) -> Option<u64> {
+        (self.appended_lsn() > self.synced_lsn())
+            .then(|| self.unsynced_since_ms.load(Ordering::Acquire))
+    }
+
+    /// Why nothing can be synced any more, if a sync has failed.
+    pub fn poison_cause(&self) -> Option<String> {
+        self.is_poisoned.load(Ordering::Acquire).then(|| self.inner.lock().cause.clone())?
+    }
+
+    /// `ReadOnly` when a sync has failed.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        match self.is_poisoned.load(Ordering::Acquire) {
+            true => Err(read_only(self.inner.lock().cause.as_ref())),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns once everything below `lsn` is durable. True when this call led a sync: the caller
+    /// then lets the writer append a mark, which this function can't do, as the caller may not hold
+    /// the commit lock while it waits here.
+    ///
+    /// `ReadOnly` when a sync failed, now or before.
+    pub fn sync_upto(&self, lsn: u64) -> Result<bool> {
+        let lsn = lsn.min(self.position.load(Ordering::Acquire));
+        let mut spins = 0;
+        while self.synced_lsn() < lsn && spins < SPINS_MAX && self.has_leader() {
+            std::hint::spin_loop();
+            spins += 1;
+        }
+        let mut inner = self.inner.lock();
+        loop {
+            if inner.cause.is_some() {
+                return Err(read_only(inner.cause.as_ref()));
+            }
+            if self.synced_lsn() >= lsn {
+                return Ok(false);
+            }
+            if !inner.has_leader {
+                break;
+            }
+            self.done.wait(&mut inner);
+        }
+        inner.has_leader = true;
+        // A segment is listed before a record in it is published, so this list covers the position.
+        let target = self.position.load(Ordering::Acquire);
+        self.unsynced_since_ms
+            .store(self.last_append_ms.load(Ordering::Acquire), Ordering::Release);
+        let round: Vec<(Arc<Segment>, bool)> =
+            inner.unsynced.iter().map(|segment| (segment.clone(), segment.is_sealed())).collect();
+        drop(inner);
+        let outcome = round.iter().try_for_each(|(segment, _)| segment.sync());
+        self.finish_round(target, &round, outcome)
+    }
+
+    fn finish_round(
+        &self,
+        target: u64,
+        round: &[(Arc<Segment>, bool)],
+        outcome: Result<()>,
+    ) -> Result<bool> {
+        let mut inner = self.inner.lock();
+        inner.has_leader = false;
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        let result = match outcome {
+            Ok(()) => {
+                self.synced.store(target, Ordering::Release);
+                for (segment, was_sealed) in round {
+                    if *was_sealed {
+                        inner.unsynced.retain(|other| !Arc::ptr_eq(other, segment));
+                        segment.release_file();
+                    }
+                }
+                Ok(true)
+            }
+            Err(error) => {
+                inner.cause = Some(error.to_string());
+                self.is_poisoned.store(true, Ordering::Release);
+                Err(read_only(inner.cause.as_ref()))
+            }
+        };
+        drop(inner);
+        self.done.notify_all();
+        result
+    }
+
+    fn has_leader(&self) -> bool {
+        self.inner.try_lock().is_none_or(|inner| inner.has_leader)
+    }
+
+    /// Adds the segment that the writer goes on in. Requires: before a record in it is published.
+    pub(super) fn add_segment(&self, segment: Arc<Segment>) {
+        self.inner.lock().unsynced.push(segment);
+    }
+
+    /// Publishes that a group ends at `position`. Requires: one writer.
+    pub(super) fn publish_group(&self, position: u64, written_at_ms: u64) {
+        self.last_append_ms.store(written_at_ms, Ordering::Release);
+        if self.appended.load(Ordering::Relaxed) <= self.synced.load(Ordering::Acquire) {
+            self.unsynced_since_ms.store(written_at_ms, Ordering::Release);
+        }
+        self.position.store(position, Ordering::Release);
+        self.appended.store(position, Ordering::Release);
+    }
+
+    /// Publishes that a record without entries ends at `position`. Requires: one writer.
+    pub(super) fn publish_mark(&self, position: u64) {
+        self.position.store(position, Ordering::Release);
+    }
+}
+
+fn read_only(cause: Option<&String>) -> Error {
+    Error::ReadOnly { cause: cause.cloned().unwrap_or_else(|| "a sync failed".into()) }
+}

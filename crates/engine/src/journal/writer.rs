@@ -1,0 +1,352 @@
+//! Appends records to the journal's one stream.
+//!
+//! Invariant: the records of a segment follow each other without a gap up to its end, and a segment's
+//! `Start` record names where its predecessor's records end. A record that could not be written whole
+//! ends its segment before itself. The writer is used under the store's commit lock; it syncs nothing.
+
+use std::sync::Arc;
+
+use super::group::{Changes, InlineValues, PreparedGroup};
+use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordType, START_RECORD_BYTES, Start};
+use super::segment::Segment;
+use super::segment_header::SEGMENT_HEADER_BYTES;
+use super::spares::SegmentPool;
+use super::sync::SyncState;
+use crate::error::{Error, Result};
+use crate::key::SeqNo;
+use crate::vfs::SegmentMap;
+
+/// A value of at least this many bytes is written from where it is; smaller ones are gathered.
+const DIRECT_BYTES_MIN: usize = 64 << 10;
+
+/// Gathered bytes are written at the latest when they are this many.
+const GATHER_BYTES_MAX: usize = 256 << 10;
+
+/// In a recycled file, a record is followed by this many zeros, so that the end of the log can be
+/// told from what an earlier segment left.
+const TERMINATOR_BYTES: u64 = 8;
+
+/// Where replay starts, or the journal ends: a place in a segment, and its LSN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct JournalPosition {
+    /// Number of the segment; 0 before the first.
+    pub segment: u64,
+    /// Offset in its file.
+    pub offset: u64,
+    /// LSN of that place.
+    pub lsn: u64,
+}
+
+/// A group that was appended.
+#[derive(Debug)]
+pub struct Appended {
+    /// The segment it is in.
+    pub segment: Arc<Segment>,
+    /// Where the journal ends with it.
+    pub end: JournalPosition,
+    /// What the memtable takes.
+    pub changes: Changes,
+    /// A new segment was started, so that a spare is wanted.
+    pub has_rotated: bool,
+}
+
+/// Appends records.
+#[derive(Debug)]
+pub struct JournalWriter {
+    pool: Arc<SegmentPool>,
+    sync: Arc<SyncState>,
+    active: Option<Arc<Segment>>,
+    /// Number and end of the segment before the next to be started.
+    predecessor: (u64, u64),
+    /// LSN of the next record.
+    lsn: u64,
+    /// What the last record says about how far the journal was synced.
+    last_synced_upto: u64,
+    scratch: Vec<u8>,
+}
+
+impl JournalWriter {
+    /// A writer that goes on where recovery ended, in a new segment.
+    pub fn new(
+        pool: Arc<SegmentPool>,
+        sync: Arc<SyncState>,
+        end: JournalPosition,
+    ) -> JournalWriter {
+        JournalWriter {
+            pool,
+            sync,
+            active: None,
+            predecessor: (end.segment, end.offset),
+            lsn: end.lsn,
+            last_synced_upto: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Where the journal ends.
+    pub fn position(&self) -> JournalPosition {
+        let (segment, offset) = match &self.active {
+            Some(segment) => (segment.number(), segment.end()),
+            None => self.predecessor,
+        };
+        JournalPosition { segment, offset, lsn: self.lsn }
+    }
+
+    /// The segment that is written, if one was started.
+    pub fn active(&self) -> Option<&Arc<Segment>> {
+        self.active.as_ref()
+    }
+
+    /// Appends a group whose first entry gets `first_seqno`.
+    ///
+    /// After an error nothing was appended: the SeqNos are still free, and the next group gets them.
+    pub fn append(
+        &mut self,
+        group: &PreparedGroup<'_>,
+        first_seqno: SeqNo,
+        written_at_ms: u64,
+    ) -> Result<Appended> {
+        self.sync.check()?;
+        let record_bytes = group.record_bytes();
+        let (segment, has_rotated) = self.make_room(record_bytes, first_seqno, written_at_ms)?;
+        let offset = segment.end();
+        let header = RecordHeader {
+            record_type: RecordType::Group,
+            first_seqno,
+            synced_upto: self.sync.synced_lsn(),
+            written_at_ms,
+            meta_bytes: group.meta_bytes(),
+            value_bytes: group.value_bytes(),
+            count: group.count(),
+            meta_crc: segment.header().salt.crc(offset, group.meta()),
+        };
+        let meta_bytes = group.meta().len();
+        self.write(&segment, offset, &header, group.meta(), group.values())?;
+        let (meta, inline) = match segment.map() {
+            Some(map) => {
+                let len = meta_bytes + group.value_bytes() as usize;
+                let sections = map.slice(offset + RECORD_HEADER_BYTES, len);
+                let values = InlineValues::Section(sections.slice(meta_bytes..));
+                (sections.slice(..meta_bytes), values)
+            }
+            None => {
+                let copy = group.copy_of_meta_and_inline_values();
+                let values = InlineValues::Packed(copy.slice(meta_bytes..));
+                (copy.slice(..meta_bytes), values)
+            }
+        };
+        self.advance(&segment, offset, &header);
+        self.sync.publish_group(self.lsn, written_at_ms);
+        let changes = Changes::new(
+            meta,
+            inline,
+            segment.number(),
+            header.values_offset(offset),
+            (first_seqno, written_at_ms, header.count),
+        );
+        Ok(Appended { segment, end: self.position(), changes, has_rotated })
+    }
+
+    /// Appends a mark, which proves to recovery how far the journal was synced; false when the last
+    /// record proves as much already. `next_seqno` is that of the next write.
+    pub fn append_mark(&mut self, next_seqno: SeqNo, written_at_ms: u64) -> Result<bool> {
+        self.sync.check()?;
+        if self.last_synced_upto >= self.sync.synced_lsn() {
+            return Ok(false);
+        }
+        let (segment, _) = self.make_room(RECORD_HEADER_BYTES, next_seqno, written_at_ms)?;
+        let offset = segment.end();
+        let header = self.bare_header(&segment, offset, RecordType::Mark, &[], next_seqno);
+        let header = RecordHeader { written_at_ms, ..header };
+        self.write(&segment, offset, &header, &[], &[])?;
+        self.advance(&segment, offset, &header);
+        self.sync.publish_mark(self.lsn);
+        Ok(true)
+    }
+
+    /// The segment with room for a record, and whether it is a new one.
+    fn make_room(
+        &mut self,
+        record_bytes: u64,
+        next_seqno: SeqNo,
+        written_at_ms: u64,
+    ) -> Result<(Arc<Segment>, bool)> {
+        if let Some(active) = &self.active
+            && active.end() + record_bytes <= active.capacity()
+        {
+            return Ok((active.clone(), false));
+        }
+        self.pool.set_scale(self.lsn);
+        // Until there is a new segment the old one goes on: a smaller record may still fit.
+        let spare = self.pool.take(SEGMENT_HEADER_BYTES + START_RECORD_BYTES + record_bytes)?;
+        let segment = match spare.start(self.pool.files()) {
+            Ok(segment) => Arc::new(segment),
+            Err(error) => {
+                self.pool.discard(&spare);
+                return Err(error);
+            }
+        };
+        // From here on the old one is closed, even should the new one fail: its end may be on disk.
+        self.close_active();
+        if let Err(error) = self.write_start(&segment, next_seqno, written_at_ms) {
+            self.pool.discard(&spare);
+            return Err(error);
+        }
+        self.active = Some(segment.clone());
+        Ok((segment, true))
+    }
+
+    fn write_start(
+        &mut self,
+        segment: &Arc<Segment>,
+        next_seqno: SeqNo,
+        written_at_ms: u64,
+    ) -> Result<()> {
+        let (predecessor, predecessor_end) = self.predecessor;
+        let meta = Start { lsn: self.lsn, predecessor, predecessor_end }.encode();
+        let offset = SEGMENT_HEADER_BYTES;
+        let header = self.bare_header(segment, offset, RecordType::Start, &meta, next_seqno);
+        let header = RecordHeader { written_at_ms, ..header };
+        self.write_parts(segment, offset, &header, &meta, &[])?;
+        self.sync.add_segment(segment.clone());
+        self.advance(segment, offset, &header);
+        self.sync.publish_mark(self.lsn);
+        Ok(())
+    }
+
+    fn bare_header(
+        &self,
+        segment: &Segment,
+        offset: u64,
+        record_type: RecordType,
+        meta: &[u8],
+        next_seqno: SeqNo,
+    ) -> RecordHeader {
+        RecordHeader {
+            record_type,
+            first_seqno: next_seqno,
+            synced_upto: self.sync.synced_lsn(),
+            written_at_ms: 0,
+            meta_bytes: meta.len() as u32,
+            value_bytes: 0,
+            count: 0,
+            meta_crc: segment.header().salt.crc(offset, meta),
+        }
+    }
+
+    fn advance(&mut self, segment: &Segment, offset: u64, header: &RecordHeader) {
+        self.lsn += header.record_bytes();
+        self.last_synced_upto = header.synced_upto;
+        segment.set_end(offset + header.record_bytes());
+    }
+
+    /// Writes a record to the active segment, or closes that one before the record.
+    fn write(
+        &mut self,
+        segment: &Arc<Segment>,
+        offset: u64,
+        header: &RecordHeader,
+        meta: &[u8],
+        values: &[&[u8]],
+    ) -> Result<()> {
+        let written = self.write_parts(segment, offset, header, meta, values);
+        if written.is_err() {
+            self.close_active();
+            // A store into a map doesn't fail, so no map of this file exists.
+            segment.cut_failed_write();
+        }
+        written
+    }
+
+    fn write_parts(
+        &mut self,
+        segment: &Segment,
+        offset: u64,
+        header: &RecordHeader,
+        meta: &[u8],
+        values: &[&[u8]],
+    ) -> Result<()> {
+        let head = header.encode(segment.header().salt, offset);
+        let record_end = offset + header.record_bytes();
+        let filled = header.values_offset(offset) + u64::from(header.value_bytes);
+        let mut tail_bytes = 0;
+        if segment.header().is_recycled {
+            tail_bytes = record_end - filled;
+            if record_end + TERMINATOR_BYTES <= segment.capacity() {
+                tail_bytes += TERMINATOR_BYTES;
+            }
+        }
+        let tail = &[0u8; 16][..tail_bytes as usize];
+        if let Some(map) = segment.map() {
+            store_parts(map.as_ref(), offset, &head, meta, values, tail);
+            return Ok(());
+        }
+        let result = self.pwrite_parts(segment, offset, &head, meta, values, tail);
+        self.scratch.clear();
+        self.scratch.shrink_to(GATHER_BYTES_MAX);
+        result
+    }
+
+    fn pwrite_parts(
+        &mut self,
+        segment: &Segment,
+        mut at: u64,
+        head: &[u8],
+        meta: &[u8],
+        values: &[&[u8]],
+        tail: &[u8],
+    ) -> Result<()> {
+        let file = segment.file("write")?;
+        let mut put = |bytes: &[u8]| {
+            let written = file.write_all_at(bytes, at);
+            at += bytes.len() as u64;
+            written.map_err(|source| Error::io("write", segment.path(), source))
+        };
+        let scratch = &mut self.scratch;
+        scratch.clear();
+        scratch.extend_from_slice(head);
+        for part in std::iter::once(&meta).chain(values) {
+            if part.len() < DIRECT_BYTES_MIN {
+                scratch.extend_from_slice(part);
+            }
+            if part.len() >= DIRECT_BYTES_MIN || scratch.len() >= GATHER_BYTES_MAX {
+                put(scratch)?;
+                scratch.clear();
+            }
+            if part.len() >= DIRECT_BYTES_MIN {
+                put(part)?;
+            }
+        }
+        scratch.extend_from_slice(tail);
+        if !scratch.is_empty() {
+            put(scratch)?;
+        }
+        Ok(())
+    }
+
+    fn close_active(&mut self) {
+        if let Some(active) = self.active.take() {
+            self.predecessor = (active.number(), active.end());
+            active.seal();
+        }
+    }
+}
+
+/// Stores a record through the map, its header last.
+fn store_parts(
+    map: &dyn SegmentMap,
+    offset: u64,
+    head: &[u8],
+    meta: &[u8],
+    values: &[&[u8]],
+    tail: &[u8],
+) {
+    let mut at = offset + head.len() as u64;
+    for part in std::iter::once(&meta).chain(values).chain(std::iter::once(&tail)) {
+        if !part.is_empty() {
+            map.write(at, part);
+            at += part.len() as u64;
+        }
+    }
+    map.write(offset, head);
+}

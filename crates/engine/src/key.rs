@@ -1,0 +1,100 @@
+//! Keys, versions of keys, and the order of both.
+//!
+//! Internal order: user key ascending as unsigned bytes, then SeqNo descending, so that the newest
+//! version of a key comes first.
+
+use std::cmp::Ordering;
+
+use crate::error::{Error, Result};
+
+/// Number of a write; larger is newer. The first write of a store is 1; 0 means "none".
+pub type SeqNo = u64;
+
+/// The largest SeqNo; a read at it sees everything.
+pub const SEQNO_MAX: SeqNo = (1 << 56) - 1;
+
+/// Longest user key, in bytes. The shortest is 1.
+pub const KEY_BYTES_MAX: usize = 4096;
+
+/// Longest value, in bytes.
+pub const VALUE_BYTES_MAX: usize = 256 << 20;
+
+/// Most attribute bytes of one entry.
+pub const ATTRIBUTES_BYTES_MAX: usize = 1024;
+
+/// What a write did. On disk: never renumber.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ValueKind {
+    /// A value, stored inline.
+    Put = 1,
+    /// A value, stored in the journal and pointed at.
+    PutRef = 2,
+    /// The key was deleted.
+    Delete = 3,
+    /// Every key in a range was deleted.
+    DeleteRange = 4,
+}
+
+impl ValueKind {
+    /// The kind with this number on disk.
+    pub fn from_u8(byte: u8) -> Option<ValueKind> {
+        match byte {
+            1 => Some(ValueKind::Put),
+            2 => Some(ValueKind::PutRef),
+            3 => Some(ValueKind::Delete),
+            4 => Some(ValueKind::DeleteRange),
+            _ => None,
+        }
+    }
+}
+
+/// Compares two versions of keys in internal order.
+#[inline]
+pub fn compare(a_key: &[u8], a_seqno: SeqNo, b_key: &[u8], b_seqno: SeqNo) -> Ordering {
+    a_key.cmp(b_key).then(b_seqno.cmp(&a_seqno))
+}
+
+/// The hash of a user key that every point index uses (XXH3, 64 bits).
+#[inline]
+pub fn hash(user_key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(user_key)
+}
+
+/// Refuses a key of an impossible length.
+pub fn check_key(user_key: &[u8]) -> Result<()> {
+    match user_key.len() {
+        0 => Err(Error::InvalidArgument("a key has at least 1 byte".into())),
+        1..=KEY_BYTES_MAX => Ok(()),
+        len => Err(Error::InvalidArgument(format!(
+            "a key has at most {KEY_BYTES_MAX} bytes, this one has {len}"
+        ))),
+    }
+}
+
+/// The smallest key greater than every key with this prefix; `None` when there is none.
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_version_of_a_key_comes_first() {
+        assert_eq!(compare(b"a", 2, b"a", 1), Ordering::Less);
+        assert_eq!(compare(b"a", 1, b"b", 2), Ordering::Less);
+        assert_eq!(compare(b"\xff", 1, b"a", 1), Ordering::Greater);
+    }
+
+    #[test]
+    fn prefix_end_carries_over_ff() {
+        assert_eq!(prefix_end(b"ab").as_deref(), Some(&b"ac"[..]));
+        assert_eq!(prefix_end(b"a\xff").as_deref(), Some(&b"b"[..]));
+        assert_eq!(prefix_end(b"\xff\xff"), None);
+    }
+}

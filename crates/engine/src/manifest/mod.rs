@@ -1,0 +1,269 @@
+//! The manifest: the log of version edits, and `CURRENT`, which names the live one.
+//!
+//! 1. A new manifest begins with an edit that makes the whole version; it is synced before `CURRENT`
+//!    names it.
+//! 2. Each further edit is appended and synced; a mark follows it, unsynced. An unreadable record with
+//!    a mark beyond it was synced once, so it is damage; one without is a torn write.
+//!
+//! Invariant: once `append` has answered `Ok`, the edit is durable. After a failure whose outcome is
+//! unknown nothing is written any more. Opening a store begins a new manifest: none is ever continued.
+
+mod inspect;
+mod record;
+mod recover;
+#[cfg(test)]
+pub(crate) mod test_fs;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use inspect::inspect;
+pub use recover::{RecoveredManifest, recover};
+
+use crate::error::{Error, Result};
+use crate::file_name;
+use crate::version::VersionEdit;
+use crate::vfs::{File, FileSystem};
+
+/// A manifest below this size is never rolled.
+const ROLL_BYTES_MIN: u64 = 1 << 20;
+
+/// The live manifest, open for appending.
+#[derive(Debug)]
+pub struct Manifest {
+    number: u64,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    /// Where the next record goes.
+    end: u64,
+    snapshot_end: u64,
+    poison: Option<String>,
+}
+
+impl Manifest {
+    /// Writes a new manifest that begins with `snapshot`, and makes it the live one, durably. When it
+    /// answers `Ok`, the manifest that was live before may be removed.
+    ///
+    /// After an error either may be live: the one before must not be appended to; reopen.
+    pub fn create(
+        fs: &dyn FileSystem,
+        dir: &Path,
+        number: u64,
+        snapshot: &VersionEdit,
+    ) -> Result<Manifest> {
+        let manifest = Manifest::write_new(fs, dir, number, snapshot)?;
+        write_current(fs, dir, number)?;
+        Ok(manifest)
+    }
+
+    /// Number of the file.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of the file.
+    pub fn bytes(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether a new manifest would be much smaller: this one is at least 1 MiB and twice what it
+    /// began with.
+    pub fn should_roll(&self) -> bool {
+        self.end >= ROLL_BYTES_MIN.max(self.snapshot_end.saturating_mul(2))
+    }
+
+    /// Appends an edit and makes it durable.
+    ///
+    /// `NoSpace`: nothing was recorded; free space and try again. Any other failure is `ReadOnly`, and
+    /// so is every later call: whether the edit is on disk can only be told by reopening.
+    pub fn append(&mut self, edit: &VersionEdit) -> Result<()> {
+        if let Some(cause) = &self.poison {
+            return Err(Error::ReadOnly { cause: cause.clone() });
+        }
+        let bytes = record::edit(self.number, self.end, &edit.encode());
+        match self.file.write_all_at(&bytes, self.end).map_err(|e| self.error("write", e)) {
+            // Nothing of it was synced, and the next append writes over it.
+            Err(error @ Error::NoSpace { .. }) => return Err(error),
+            written => written.or_else(|error| self.poison(error))?,
+        }
+        self.file
+            .sync_data()
+            .map_err(|error| self.error("sync", error))
+            .or_else(|error| self.poison(error))?;
+        self.end += bytes.len() as u64;
+        self.mark();
+        Ok(())
+    }
+
+    /// Writes header and first edit of a new file and syncs both and the name.
+    fn write_new(
+        fs: &dyn FileSystem,
+        dir: &Path,
+        number: u64,
+        snapshot: &VersionEdit,
+    ) -> Result<Manifest> {
+        let path = file_name::manifest(dir, number);
+        let mut bytes = record::header(number).to_vec();
+        bytes.extend(record::edit(number, bytes.len() as u64, &snapshot.encode()));
+        let file = write_file(fs, &path, &bytes)?;
+        fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
+        let end = bytes.len() as u64;
+        let mut manifest = Manifest { number, path, file, end, snapshot_end: end, poison: None };
+        manifest.mark();
+        Ok(manifest)
+    }
+
+    /// Says that everything before it was synced. One that can't be written is left out: it costs
+    /// protection, not data, and whatever is wrong will fail the next edit.
+    fn mark(&mut self) {
+        let bytes = record::mark(self.number, self.end);
+        if self.file.write_all_at(&bytes, self.end).is_ok() {
+            self.end += bytes.len() as u64;
+        }
+    }
+
+    fn error(&self, op: &'static str, error: io::Error) -> Error {
+        Error::io(op, &self.path, error)
+    }
+
+    /// Ends writing.
+    fn poison(&mut self, error: Error) -> Result<()> {
+        let cause = error.to_string();
+        self.poison = Some(cause.clone());
+        Err(Error::ReadOnly { cause })
+    }
+}
+
+/// Makes `CURRENT` name manifest `number`, durably.
+fn write_current(fs: &dyn FileSystem, dir: &Path, number: u64) -> Result<()> {
+    let temporary = file_name::temporary(dir, "CURRENT");
+    match fs.remove(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(Error::io("remove", &temporary, error));
+        }
+        _ => {}
+    }
+    let current = file_name::current(dir);
+    write_file(fs, &temporary, record::current(number).as_bytes())?;
+    fs.rename(&temporary, &current).map_err(|error| Error::io("rename", &temporary, error))?;
+    fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))
+}
+
+/// Makes a new file of these bytes and syncs it; its name is not durable yet.
+fn write_file(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<Arc<dyn File>> {
+    let file = fs.create(path).map_err(|error| Error::io("create", path, error))?;
+    file.write_all_at(bytes, 0).map_err(|error| Error::io("write", path, error))?;
+    file.sync_data().map_err(|error| Error::io("sync", path, error))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::test_fs::TestFs;
+    use super::*;
+
+    fn edit(last_seqno: u64) -> VersionEdit {
+        VersionEdit { last_seqno: Some(last_seqno), ..VersionEdit::default() }
+    }
+
+    fn recovered_seqno(fs: &TestFs) -> u64 {
+        recover(fs, Path::new("d")).unwrap().unwrap().version.last_seqno
+    }
+
+    #[test]
+    fn what_was_appended_is_recovered() {
+        let fs = TestFs::default();
+        let mut manifest = Manifest::create(&fs, Path::new("d"), 4, &edit(1)).unwrap();
+        manifest.append(&edit(2)).unwrap();
+        manifest.append(&edit(3)).unwrap();
+        let recovered = recover(&fs, Path::new("d")).unwrap().unwrap();
+        assert_eq!((recovered.number, recovered.edits, recovered.cut_bytes), (4, 3, 0));
+        assert_eq!(recovered.version.last_seqno, 3);
+    }
+
+    #[test]
+    fn a_new_manifest_replaces_the_live_one() {
+        let fs = TestFs::default();
+        fs.put(Path::new("d/CURRENT.tmp"), b"left by a crash");
+        let mut old = Manifest::create(&fs, Path::new("d"), 4, &edit(1)).unwrap();
+        old.append(&edit(2)).unwrap();
+        Manifest::create(&fs, Path::new("d"), 9, &edit(2)).unwrap();
+        fs.remove(old.path()).unwrap();
+        assert_eq!(recover(&fs, Path::new("d")).unwrap().unwrap().number, 9);
+        assert_eq!(recovered_seqno(&fs), 2);
+    }
+
+    #[test]
+    fn a_manifest_rolls_when_it_has_doubled_beyond_1_mib() {
+        let fs = TestFs::default();
+        let large = |count| VersionEdit { segments_dropped: vec![1; count], ..edit(1) };
+        let mut manifest = Manifest::create(&fs, Path::new("d"), 4, &edit(1)).unwrap();
+        manifest.append(&large(400_000)).unwrap();
+        assert!(!manifest.should_roll(), "{} bytes", manifest.bytes());
+        manifest.append(&large(400_000)).unwrap();
+        assert!(manifest.should_roll());
+        let mut manifest = Manifest::create(&fs, Path::new("d"), 5, &large(1_000_000)).unwrap();
+        manifest.append(&large(400_000)).unwrap();
+        assert!(!manifest.should_roll(), "it has not doubled");
+    }
+
+    #[test]
+    fn every_failing_operation_leaves_a_store_that_recovers() {
+        // Each run lets one operation more succeed; what was acknowledged must be there in each.
+        for allowed in 0.. {
+            let fs = TestFs::default();
+            let mut manifest = Manifest::create(&fs, Path::new("d"), 4, &edit(1)).unwrap();
+            fs.fail_after(allowed);
+            let second = manifest.append(&edit(2));
+            let third = manifest.append(&edit(3));
+            let failed = second.is_err() || third.is_err();
+            let acknowledged = match (&second, &third) {
+                (_, Ok(())) => 3,
+                (Ok(()), _) => 2,
+                _ => 1,
+            };
+            fs.heal();
+            if failed {
+                assert!(matches!(manifest.append(&edit(4)), Err(Error::ReadOnly { .. })));
+            }
+            let recovered = recovered_seqno(&fs);
+            assert!((acknowledged..=3).contains(&recovered), "{acknowledged} {recovered}");
+            if !failed {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_failing_roll_leaves_one_of_both_live() {
+        for allowed in 0.. {
+            let fs = TestFs::default();
+            Manifest::create(&fs, Path::new("d"), 4, &edit(7)).unwrap();
+            fs.fail_after(allowed);
+            let rolled = Manifest::create(&fs, Path::new("d"), 9, &edit(7));
+            fs.heal();
+            assert_eq!(recovered_seqno(&fs), 7);
+            if rolled.is_ok() && fs.failures() == 0 {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_disk_can_be_freed_and_the_edit_tried_again() {
+        let fs = TestFs::default();
+        let mut manifest = Manifest::create(&fs, Path::new("d"), 4, &edit(1)).unwrap();
+        fs.fill_disk();
+        assert!(matches!(manifest.append(&edit(2)), Err(Error::NoSpace { .. })));
+        assert_eq!(recovered_seqno(&fs), 1);
+        fs.heal();
+        manifest.append(&edit(3)).unwrap();
+        assert_eq!(recovered_seqno(&fs), 3);
+    }
+}

@@ -1,0 +1,270 @@
+//! What stores share: file system, clock, threads, caches, budgets.
+//!
+//! One set serves hundreds of stores. A store registers as a [`Participant`] and asks for work when
+//! it has some; worker threads then call it back. Without threads ([`Resources::inline`]) the work is
+//! done by whoever made it due, so that a run is deterministic. Nothing here knows what a store is.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::block_cache::BlockCache;
+use crate::file_cache::FileCache;
+use crate::vfs::{self, Clock, DiskFileSystem, FileSystem, JoinHandle, SystemClock};
+
+/// How often stores are asked whether a sync is due.
+const TICK: Duration = Duration::from_millis(5);
+
+/// Settings of [`Resources`].
+#[derive(Debug, Clone)]
+pub struct ResourceOptions {
+    /// Threads that flush memtables. Default 1.
+    pub flush_threads: usize,
+    /// Threads that compact and collect. Default 1.
+    pub compaction_threads: usize,
+    /// Block cache, for `Reading::Pread` and compressed blocks. Default 64 MiB.
+    pub block_cache_bytes: usize,
+    /// Most memtable bytes of all stores together. Default 512 MiB.
+    pub write_buffer_bytes: usize,
+    /// Most file handles kept open for reading in `Reading::Pread`. Default 512.
+    pub file_handles_max: usize,
+}
+
+impl Default for ResourceOptions {
+    fn default() -> Self {
+        ResourceOptions {
+            flush_threads: 1,
+            compaction_threads: 1,
+            block_cache_bytes: 64 << 20,
+            write_buffer_bytes: 512 << 20,
+            file_handles_max: 512,
+        }
+    }
+}
+
+/// A store, as the threads see it. Each call does one step and says whether there may be more.
+pub trait Participant: Send + Sync + Debug {
+    /// Writes one memtable out, or prepares a journal segment.
+    fn flush_step(&self) -> bool;
+    /// Runs one compaction or collection job.
+    fn compaction_step(&self) -> bool;
+    /// Does what is due by the clock: interval syncs, idle work.
+    fn tick(&self);
+}
+
+/// The two kinds of background work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Flushes: writers may be waiting.
+    Flush,
+    /// Compaction and collection.
+    Compaction,
+}
+
+/// File system, clock, threads, caches and budgets of any number of stores.
+#[derive(Debug)]
+pub struct Resources {
+    /// The files.
+    pub fs: Arc<dyn FileSystem>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Open read handles.
+    pub file_cache: Arc<FileCache>,
+    /// Decoded table blocks.
+    pub block_cache: Arc<BlockCache>,
+    /// Settings.
+    pub options: ResourceOptions,
+    /// Memtable bytes of all stores, immutable ones included.
+    pub memtable_bytes: AtomicUsize,
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle>>,
+    inline: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    participants: Mutex<Vec<Weak<dyn Participant>>>,
+    flushes: Queue,
+    compactions: Queue,
+    stopping: AtomicBool,
+    stop_signal: Condvar,
+    stop_lock: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<VecDeque<Weak<dyn Participant>>>,
+    signal: Condvar,
+}
+
+impl Queue {
+    fn push(&self, participant: Weak<dyn Participant>) {
+        let mut waiting = self.waiting.lock();
+        if !waiting.iter().any(|queued| queued.ptr_eq(&participant)) {
+            waiting.push_back(participant);
+            self.signal.notify_one();
+        }
+    }
+}
+
+impl Resources {
+    /// The machine's disk and clocks, with threads.
+    pub fn new(options: ResourceOptions) -> io::Result<Arc<Resources>> {
+        Self::with(options, Arc::new(DiskFileSystem), Arc::new(SystemClock::default()))
+    }
+
+    /// Another file system and clock, with threads.
+    pub fn with(
+        options: ResourceOptions,
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Arc<Resources>> {
+        let resources = Self::build(options, fs, clock, false);
+        let mut threads = resources.threads.lock();
+        for at in 0..resources.options.flush_threads.max(1) {
+            let shared = resources.shared.clone();
+            threads.push(vfs::spawn(&format!("tally-flush-{at}"), false, move || {
+                work(&shared, Work::Flush);
+            })?);
+        }
+        for at in 0..resources.options.compaction_threads.max(1) {
+            let shared = resources.shared.clone();
+            threads.push(vfs::spawn(&format!("tally-compact-{at}"), true, move || {
+                work(&shared, Work::Compaction);
+            })?);
+        }
+        let shared = resources.shared.clone();
+        threads.push(vfs::spawn("tally-tick", false, move || tick(&shared))?);
+        drop(threads);
+        Ok(resources)
+    }
+
+    /// Without any thread: flushes, compactions, collections and interval syncs run inside the calls
+    /// that make them due, on the caller's thread.
+    pub fn inline(
+        options: ResourceOptions,
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Resources> {
+        Self::build(options, fs, clock, true)
+    }
+
+    fn build(
+        options: ResourceOptions,
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+        inline: bool,
+    ) -> Arc<Resources> {
+        Arc::new(Resources {
+            file_cache: Arc::new(FileCache::new(fs.clone(), options.file_handles_max)),
+            block_cache: Arc::new(BlockCache::new(options.block_cache_bytes)),
+            fs,
+            clock,
+            options,
+            memtable_bytes: AtomicUsize::new(0),
+            shared: Arc::default(),
+            threads: Mutex::default(),
+            inline,
+        })
+    }
+
+    /// Whether work is done by the caller that made it due.
+    pub fn is_inline(&self) -> bool {
+        self.inline
+    }
+
+    /// Has `participant` ticked from now on, until it is dropped.
+    pub fn register(&self, participant: Weak<dyn Participant>) {
+        let mut participants = self.shared.participants.lock();
+        participants.retain(|known| known.strong_count() > 0);
+        participants.push(participant);
+    }
+
+    /// Asks for work to be done for `participant`; at once returns.
+    pub fn request(&self, work: Work, participant: Weak<dyn Participant>) {
+        match work {
+            Work::Flush => self.shared.flushes.push(participant),
+            Work::Compaction => self.shared.compactions.push(participant),
+        }
+    }
+
+    /// In inline mode, does all work that is due for `participant`; else nothing.
+    pub fn run_inline(&self, participant: &dyn Participant) {
+        if !self.inline {
+            return;
+        }
+        participant.tick();
+        while participant.flush_step() || participant.compaction_step() {}
+    }
+}
+
+impl Drop for Resources {
+    fn drop(&mut self) {
+        let lock = self.shared.stop_lock.lock();
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.stop_signal.notify_all();
+        drop(lock);
+        for queue in [&self.shared.flushes, &self.shared.compactions] {
+            let _waiting = queue.waiting.lock();
+            queue.signal.notify_all();
+        }
+        for thread in self.threads.lock().drain(..) {
+            // A worker may itself hold the last reference; it ends by itself then.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn work(shared: &Shared, kind: Work) {
+    let queue = match kind {
+        Work::Flush => &shared.flushes,
+        Work::Compaction => &shared.compactions,
+    };
+    loop {
+        let participant = {
+            let mut waiting = queue.waiting.lock();
+            loop {
+                if shared.stopping.load(Ordering::SeqCst) {
+                    return;
+                }
+                match waiting.pop_front() {
+                    Some(participant) => break participant,
+                    None => queue.signal.wait(&mut waiting),
+                }
+            }
+        };
+        let Some(store) = participant.upgrade() else { continue };
+        let more = match kind {
+            Work::Flush => store.flush_step(),
+            Work::Compaction => store.compaction_step(),
+        };
+        if more {
+            // To the back of the queue: stores take turns.
+            queue.push(participant);
+        }
+    }
+}
+
+fn tick(shared: &Shared) {
+    loop {
+        let mut lock = shared.stop_lock.lock();
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        shared.stop_signal.wait_for(&mut lock, TICK);
+        drop(lock);
+        let participants: Vec<_> = shared.participants.lock().clone();
+        for participant in participants {
+            if let Some(store) = participant.upgrade() {
+                store.tick();
+            }
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! A data block: up to 64 entries in internal order, any of which is decoded without its neighbours.
+//!
+//! ```text
+//! u16 count | u16 prefix length | u64 smallest SeqNo | u64 smallest written-at
+//! shared prefix | count x u16 offsets | entries
+//! ```
+//!
+//! Instead of restart points there is an offset for every entry, so that the point index can name one
+//! by its slot. Decoding arbitrary bytes never panics; it answers `None` when they can't be a block.
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+
+use crate::coding::{Decoder, put_bytes, put_varint, varint_len};
+use crate::head::{Body, Entry, ValuePointer};
+use crate::key::{SEQNO_MAX, SeqNo, ValueKind};
+
+/// Most entries of a block: a slot has 6 bits in the point index.
+pub(super) const ENTRIES_MAX: usize = 64;
+
+/// Largest block that holds more than one entry: offsets have 16 bits.
+pub(super) const BLOCK_BYTES_MAX: usize = 32 << 10;
+
+const HEADER_BYTES: usize = 20;
+const HAS_EXPIRY: u8 = 0x10;
+const HAS_ATTRIBUTES: u8 = 0x20;
+const KIND_MASK: u8 = 0x0f;
+
+/// Collects the entries of one block. The shared prefix and the smallest SeqNo are known only at its
+/// end, so entries are held back until `finish`.
+#[derive(Debug, Default)]
+pub(super) struct BlockBuilder {
+    pending: Vec<Pending>,
+    /// The keys, one after the other.
+    keys: Vec<u8>,
+    /// What follows the written-at of each entry, encoded.
+    tails: Vec<u8>,
+    extent: Extent,
+}
+
+#[derive(Debug)]
+struct Pending {
+    flags: u8,
+    key_end: usize,
+    tail_end: usize,
+    seqno: SeqNo,
+    written_at_ms: u64,
+}
+
+/// What the size of a block follows from.
+#[derive(Debug, Default, Clone, Copy)]
+struct Extent {
+    count: usize,
+    prefix_bytes: usize,
+    key_bytes: usize,
+    tail_bytes: usize,
+    seqnos: (u64, u64),
+    written_at_ms: (u64, u64),
+}
+
+impl Extent {
+    /// At most this many bytes: deltas are counted at their largest, suffix lengths with 2 bytes.
+    fn bytes(&self) -> usize {
+        let fixed = 2 + 1 + 2;
+        let deltas = varint_len(self.seqnos.1 - self.seqnos.0)
+            + varint_len(self.written_at_ms.1 - self.written_at_ms.0);
+        HEADER_BYTES + self.prefix_bytes + self.count * (fixed + deltas) + self.key_bytes
+            - self.count * self.prefix_bytes
+            + self.tail_bytes
+    }
+}
+
+impl BlockBuilder {
+    /// Entries held.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether no entry is held.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// The first user key. Requires: not empty.
+    pub(super) fn first_key(&self) -> &[u8] {
+        &self.keys[..self.pending[0].key_end]
+    }
+
+    /// Bytes of the block as it is now, rounded up.
+    pub(super) fn bytes(&self) -> usize {
+        self.extent.bytes()
+    }
+
+    /// Whether one more entry fits a block of `block_bytes`. An empty block takes any entry.
+    pub(super) fn fits(&self, user_key: &[u8], entry: &Entry, block_bytes: usize) -> bool {
+        self.is_empty()
+            || self.len() < ENTRIES_MAX && self.extent_with(user_key, entry).bytes() <= block_bytes
+    }
+
+    /// Takes an entry. Requires: it fits and follows the one before in internal order.
+    pub(super) fn add(&mut self, user_key: &[u8], entry: &Entry) {
+        self.extent = self.extent_with(user_key, entry);
+        self.keys.extend_from_slice(user_key);
+        let mut flags = entry.kind() as u8;
+        if entry.expires_at_ms != 0 {
+            flags |= HAS_EXPIRY;
+            put_varint(&mut self.tails, entry.expires_at_ms);
+        }
+        if !entry.attributes.is_empty() {
+            flags |= HAS_ATTRIBUTES;
+            put_bytes(&mut self.tails, &entry.attributes);
+        }
+        match &entry.body {
+            Body::Inline(value) => put_bytes(&mut self.tails, value),
+            Body::Ref(pointer) => {
+                put_varint(&mut self.tails, pointer.segment);
+                put_varint(&mut self.tails, pointer.offset);
+                put_varint(&mut self.tails, u64::from(pointer.length));
+                self.tails.extend_from_slice(&pointer.checksum.to_le_bytes());
+            }
+            Body::Delete => {}
+        }
+        self.pending.push(Pending {
+            flags,
+            key_end: self.keys.len(),
+            tail_end: self.tails.len(),
+            seqno: entry.seqno,
+            written_at_ms: entry.written_at_ms,
+        });
+    }
+
+    /// Writes the block over `out` and empties the builder. Requires: not empty.
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+        let extent = std::mem::take(&mut self.extent);
+        let prefix = extent.prefix_bytes;
+        out.clear();
+        out.extend_from_slice(&(extent.count as u16).to_le_bytes());
+        out.extend_from_slice(&(prefix as u16).to_le_bytes());
+        out.extend_from_slice(&extent.seqnos.0.to_le_bytes());
+        out.extend_from_slice(&extent.written_at_ms.0.to_le_bytes());
+        out.extend_from_slice(&self.keys[..prefix]);
+        let offsets_at = out.len();
+        out.resize(offsets_at + 2 * extent.count, 0);
+        let (mut key_start, mut tail_start) = (0, 0);
+        for (slot, entry) in self.pending.iter().enumerate() {
+            let offset = u16::try_from(out.len()).expect("entries of a block start below 64 KiB");
+            out[offsets_at + 2 * slot..][..2].copy_from_slice(&offset.to_le_bytes());
+            out.push(entry.flags);
+            put_bytes(out, &self.keys[key_start + prefix..entry.key_end]);
+            put_varint(out, entry.seqno - extent.seqnos.0);
+            put_varint(out, entry.written_at_ms - extent.written_at_ms.0);
+            out.extend_from_slice(&self.tails[tail_start..entry.tail_end]);
+            (key_start, tail_start) = (entry.key_end, entry.tail_end);
+        }
+        self.pending.clear();
+        self.keys.clear();
+        self.tails.clear();
+    }
+
+    fn extent_with(&self, user_key: &[u8], entry: &Entry) -> Extent {
+        let before = &self.extent;
+        let widen = |(min, max): (u64, u64), value: u64| match before.count {
+            0 => (value, value),
+            _ => (min.min(value), max.max(value)),
+        };
+        let prefix_bytes = match self.pending.first() {
+            // Keys ascend, so what the first and the last share, all share.
+            Some(first) => common_prefix(&self.keys[..first.key_end], user_key),
+            None => user_key.len(),
+        };
+        Extent {
+            count: before.count + 1,
+            prefix_bytes,
+            key_bytes: before.key_bytes + user_key.len(),
+            tail_bytes: before.tail_bytes + tail_bytes(entry),
+            seqnos: widen(before.seqnos, entry.seqno),
+            written_at_ms: widen(before.written_at_ms, entry.written_at_ms),
+        }
+    }
+}
+
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    std::iter::zip(a, b).take_while(|(a, b)| a == b).count()
+}
+
+fn prefixed_bytes(len: usize) -> usize {
+    varint_len(len as u64) + len
+}
+
+/// Bytes of an entry behind its written-at.
+fn tail_bytes(entry: &Entry) -> usize {
+    let expiry = if entry.expires_at_ms == 0 { 0 } else { varint_len(entry.expires_at_ms) };
+    let attributes =
+        if entry.attributes.is_empty() { 0 } else { prefixed_bytes(entry.attributes.len()) };
+    let body = match &entry.body {
+        Body::Inline(value) => prefixed_bytes(value.len()),
+        Body::Ref(pointer) => {
+            varint_len(pointer.segment)
+                + varint_len(pointer.offset)
+                + varint_len(u64::from(pointer.length))
+                + 4
+        }
+        Body::Delete => 0,
+    };
+    expiry + attributes + body
+}
+
+/// A data block, read in place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block<'a> {
+    bytes: &'a [u8],
+    header: BlockHeader,
+}
+
+/// The decoded front of a block, kept by a cursor so that it is decoded once.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct BlockHeader {
+    count: usize,
+    prefix_bytes: usize,
+    seqno_min: SeqNo,
+    written_at_ms_min: u64,
+}
+
+impl<'a> Block<'a> {
+    /// Reads the front of a block. Entries are checked when they are decoded.
+    #[inline]
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Block<'a>> {
+        let mut decoder = Decoder::new(bytes);
+        let header = BlockHeader {
+            count: usize::from(decoder.u16()?),
+            prefix_bytes: usize::from(decoder.u16()?),
+            seqno_min: decoder.u64()?,
+            written_at_ms_min: decoder.u64()?,
+        };
+        let offsets = decoder.remaining().checked_sub(header.prefix_bytes)?;
+        let plausible =
+            header.count > 0 && header.count <= ENTRIES_MAX && offsets >= 2 * header.count;
+        plausible.then_some(Block { bytes, header })
+    }
+
+    /// The block of bytes whose front was read before.
+    #[inline]
+    pub(super) fn with_header(bytes: &'a [u8], header: BlockHeader) -> Block<'a> {
+        Block { bytes, header }
+    }
+
+    /// The decoded front.
+    pub(super) fn header(&self) -> BlockHeader {
+        self.header
+    }
+
+    /// Number of entries, at least 1.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.header.count
+    }
+
+    /// What all keys start with.
+    #[inline]
+    pub(super) fn prefix(&self) -> &'a [u8] {
+        &self.bytes[HEADER_BYTES..HEADER_BYTES + self.header.prefix_bytes]
+    }
+
+    /// The entry in `slot`; `None` when there is none or it is malformed.
+    #[inline]
+    pub(super) fn entry(&self, slot: usize) -> Option<BlockEntry<'a>> {
+        if slot >= self.header.count {
+            return None;
+        }
+        let at = HEADER_BYTES + self.header.prefix_bytes + 2 * slot;
+        let offset = u16::from_le_bytes(self.bytes.get(at..at + 2)?.try_into().ok()?);
+        let mut decoder = Decoder::new(self.bytes.get(usize::from(offset)..)?);
+        let flags = decoder.u8()?;
+        if flags & !(KIND_MASK | HAS_EXPIRY | HAS_ATTRIBUTES) != 0 {
+            return None;
+        }
+        let suffix = decoder.length_prefixed()?;
+        let seqno = self.header.seqno_min.checked_add(decoder.varint()?)?;
+        if seqno > SEQNO_MAX {
+            return None;
+        }
+        let written_at_ms_min = self.header.written_at_ms_min;
+        Some(BlockEntry { suffix, seqno, flags, written_at_ms_min, decoder })
+    }
+
+    /// Whether the key of an entry of this block is `user_key`.
+    #[inline]
+    pub(super) fn key_is(&self, entry: &BlockEntry<'_>, user_key: &[u8]) -> bool {
+        let split = self.header.prefix_bytes;
+        user_key.len() == split + entry.suffix.len()
+            && user_key[split..] == *entry.suffix
+            && user_key[..split] == *self.prefix()
+    }
+
+    /// The first slot at or after (`user_key`, `seqno`) in internal order; `len` when all are before;
+    /// `None` when an entry is malformed.
+    pub(super) fn lower_bound(&self, user_key: &[u8], seqno: SeqNo) -> Option<usize> {
+        let Some(suffix) = user_key.strip_prefix(self.prefix()) else {
+            let all_before = user_key > self.prefix();
+            return Some(if all_before { self.header.count } else { 0 });
+        };
+        let (mut low, mut high) = (0, self.header.count);
+        while low < high {
+            let middle = low.midpoint(high);
+            let entry = self.entry(middle)?;
+            match crate::key::compare(entry.suffix, entry.seqno, suffix, seqno) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal | Ordering::Greater => high = middle,
+            }
+        }
+        Some(low)
+    }
+}
+
+/// One entry of a block, decoded as far as its SeqNo.
+#[derive(Debug, Clone)]
+pub(super) struct BlockEntry<'a> {
+    /// The user key behind the block's prefix.
+    pub(super) suffix: &'a [u8],
+    /// Number of the write.
+    pub(super) seqno: SeqNo,
+    flags: u8,
+    written_at_ms_min: u64,
+    decoder: Decoder<'a>,
+}
+
+impl BlockEntry<'_> {
+    /// The whole entry; its value and attributes are slices of `owner`, which holds the block.
+    #[inline]
+    pub(super) fn decode(mut self, owner: &Bytes) -> Option<Entry> {
+        let decoder = &mut self.decoder;
+        let written_at_ms = self.written_at_ms_min.checked_add(decoder.varint()?)?;
+        let expires_at_ms = if self.flags & HAS_EXPIRY != 0 { decoder.varint()? } else { 0 };
+        let attributes = if self.flags & HAS_ATTRIBUTES != 0 {
+            owner.slice_ref(decoder.length_prefixed()?)
+        } else {
+            Bytes::new()
+        };
+        let body = match ValueKind::from_u8(self.flags & KIND_MASK)? {
+            ValueKind::Put => Body::Inline(owner.slice_ref(decoder.length_prefixed()?)),
+            ValueKind::PutRef => Body::Ref(ValuePointer {
+                segment: decoder.varint()?,
+                offset: decoder.varint()?,
+                length: u32::try_from(decoder.varint()?).ok()?,
+                checksum: decoder.u32()?,
+            }),
+            ValueKind::Delete => Body::Delete,
+            ValueKind::DeleteRange => return None,
+        };
+        Some(Entry { seqno: self.seqno, written_at_ms, expires_at_ms, attributes, body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(seqno: SeqNo, value: &[u8]) -> Entry {
+        Entry {
+            seqno,
+            written_at_ms: 1000 + seqno,
+            expires_at_ms: 0,
+            attributes: Bytes::new(),
+            body: Body::Inline(Bytes::copy_from_slice(value)),
+        }
+    }
+
+    fn block(entries: &[(&[u8], Entry)]) -> Bytes {
+        let mut builder = BlockBuilder::default();
+        for (key, entry) in entries {
+            assert!(builder.fits(key, entry, BLOCK_BYTES_MAX));
+            builder.add(key, entry);
+        }
+        let bound = builder.bytes();
+        let mut out = Vec::new();
+        builder.finish(&mut out);
+        assert!(out.len() <= bound && builder.is_empty());
+        Bytes::from(out)
+    }
+
+    #[test]
+    fn entries_of_every_kind_round_trip() {
+        let pointer = ValuePointer { segment: 1 << 40, offset: 300, length: u32::MAX, checksum: 7 };
+        let entries: Vec<(&[u8], Entry)> = vec![
+            (b"key", put(9, b"")),
+            (b"key", Entry { body: Body::Delete, ..put(4, b"") }),
+            (b"key1", Entry { body: Body::Ref(pointer), expires_at_ms: 5, ..put(SEQNO_MAX, b"") }),
+            (b"key12", Entry { attributes: Bytes::from_static(b"{}"), ..put(3, b"value") }),
+        ];
+        let bytes = block(&entries);
+        let block = Block::parse(&bytes).unwrap();
+        assert_eq!((block.len(), block.prefix()), (4, &b"key"[..]));
+        for (slot, (key, entry)) in entries.iter().enumerate() {
+            let found = block.entry(slot).unwrap();
+            assert!(block.key_is(&found, key));
+            assert!(!block.key_is(&found, b"kez"));
+            assert_eq!(found.decode(&bytes).unwrap(), *entry);
+        }
+        assert!(block.entry(4).is_none());
+    }
+
+    #[test]
+    fn lower_bound_follows_internal_order() {
+        let bytes = block(&[
+            (b"abc", put(9, b"")),
+            (b"abc", put(4, b"")),
+            (b"abd", put(7, b"")),
+            (b"abdx", put(1, b"")),
+        ]);
+        let block = Block::parse(&bytes).unwrap();
+        for (key, seqno, slot) in [
+            (&b"a"[..], 0, 0),
+            (b"ab", SEQNO_MAX, 0),
+            (b"abc", SEQNO_MAX, 0),
+            (b"abc", 8, 1),
+            (b"abc", 4, 1),
+            (b"abc", 3, 2),
+            (b"abd", 6, 3),
+            (b"abdz", 6, 4),
+            (b"ac", 6, 4),
+            (b"aa", 6, 0),
+        ] {
+            assert_eq!(block.lower_bound(key, seqno), Some(slot), "{key:?} at {seqno}");
+        }
+    }
+
+    #[test]
+    fn a_block_takes_64_entries_or_its_size() {
+        let mut builder = BlockBuilder::default();
+        let big = put(1, &[0; 40_000]);
+        assert!(builder.fits(b"k", &big, 256), "an empty block takes any entry");
+        for number in 0..ENTRIES_MAX as u8 {
+            assert!(builder.fits(&[number], &put(1, b""), 4096));
+            builder.add(&[number], &put(1, b""));
+        }
+        assert!(!builder.fits(b"z", &put(1, b""), 4096));
+        let mut builder = BlockBuilder::default();
+        builder.add(b"k", &put(1, b""));
+        assert!(!builder.fits(b"z", &put(1, &[0; 300]), 256));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(mut bytes: Vec<u8>, front in 0u8..5, prefix in 0u8..5) {
+            if bytes.len() > 4 {
+                bytes[..4].copy_from_slice(&[front, 0, prefix, 0]);
+            }
+            let bytes = Bytes::from(bytes);
+            if let Some(block) = Block::parse(&bytes) {
+                for slot in 0..block.len() + 1 {
+                    if let Some(entry) = block.entry(slot) {
+                        block.key_is(&entry, b"key");
+                        entry.decode(&bytes);
+                    }
+                }
+                block.lower_bound(b"key", 3);
+            }
+        }
+    }
+}

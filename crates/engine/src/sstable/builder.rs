@@ -1,0 +1,286 @@
+//! Writes a table, once, from front to back.
+//!
+//! 1. Entries come in internal order and fill data blocks; each new key's place is noted.
+//! 2. A full block goes to the output buffer, its fence is noted.
+//! 3. `finish` writes deleted ranges, fences, point index, properties and footer, then syncs.
+//!
+//! Until `finish` has returned, the file is not a table. Removing it after an error, and syncing its
+//! directory after success, is left to the caller.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::head::{Body, Entry};
+use crate::key::{self, SEQNO_MAX, SeqNo, check_key};
+use crate::options::Compression;
+use crate::range_tombstone::RangeTombstone;
+use crate::sstable::block::{BLOCK_BYTES_MAX, BlockBuilder};
+use crate::sstable::fences::{BLOCK_ALIGNMENT, FencesBuilder};
+use crate::sstable::footer::{FOOTER_BYTES, Footer, Section};
+use crate::sstable::frame::{FrameEncoder, TRAILER_BYTES, encode_plain};
+use crate::sstable::point_index::{BLOCKS_MAX, BUCKET_BYTES, Place, PointIndexBuilder};
+use crate::sstable::properties::{Properties, PropertiesBuilder};
+use crate::sstable::range_deletions;
+use crate::vfs::File;
+
+/// Largest inline value. A longer one belongs in the journal.
+pub const INLINE_BYTES_MAX: usize = 512 << 10;
+
+/// Bytes gathered before they are written.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// Bytes written before the system is asked to start writing them back, so that the sync at the end
+/// finds little left to do.
+const WRITEBACK_BYTES: u64 = 1 << 20;
+
+/// How a table is built.
+#[derive(Debug, Clone, Copy)]
+pub struct TableBuilderOptions {
+    /// A data block is closed at this size before compression; 256 bytes to 32 KiB.
+    pub block_bytes: usize,
+    /// Compression of data blocks that it makes smaller by an eighth.
+    pub compression: Compression,
+}
+
+/// A table that was written and synced.
+#[derive(Debug, Clone)]
+pub struct BuiltTable {
+    /// What it holds.
+    pub properties: Properties,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+}
+
+/// Writes one table.
+pub struct TableBuilder {
+    output: Output,
+    block_bytes: usize,
+    block: BlockBuilder,
+    raw: Vec<u8>,
+    frames: FrameEncoder,
+    fences: FencesBuilder,
+    index: PointIndexBuilder,
+    properties: PropertiesBuilder,
+    range_tombstones: Vec<RangeTombstone>,
+    range_tombstone_bytes: usize,
+    last_key: Vec<u8>,
+    last_seqno: SeqNo,
+}
+
+impl TableBuilder {
+    /// A builder that writes table `number` to the empty `file`, whose path is for error messages.
+    pub fn new(
+        file: Arc<dyn File>,
+        path: PathBuf,
+        number: u64,
+        options: TableBuilderOptions,
+    ) -> Self {
+        assert!(
+            (256..=BLOCK_BYTES_MAX).contains(&options.block_bytes),
+            "block_bytes is 256 to {BLOCK_BYTES_MAX}"
+        );
+        TableBuilder {
+            output: Output::new(file, path, number),
+            block_bytes: options.block_bytes,
+            block: BlockBuilder::default(),
+            raw: Vec::new(),
+            frames: FrameEncoder::new(options.compression),
+            fences: FencesBuilder::default(),
+            index: PointIndexBuilder::default(),
+            properties: PropertiesBuilder::default(),
+            range_tombstones: Vec::new(),
+            range_tombstone_bytes: 0,
+            last_key: Vec::new(),
+            last_seqno: 0,
+        }
+    }
+
+    /// Adds the next entry. Requires: it follows the one before in internal order, and a new key is
+    /// not added once the table `is_full` (further versions of the last key are).
+    pub fn add(&mut self, user_key: &[u8], entry: &Entry) -> Result<()> {
+        check_key(user_key)?;
+        self.check_body(&entry.body)?;
+        let new_key = self.last_key != user_key;
+        if new_key {
+            assert!(*user_key > self.last_key[..], "keys are added in ascending order");
+        } else {
+            assert!(entry.seqno < self.last_seqno, "versions of a key are added newest first");
+        }
+        assert!(entry.seqno <= SEQNO_MAX, "a SeqNo has 56 bits");
+        if !self.block.fits(user_key, entry, self.block_bytes) {
+            self.finish_block()?;
+        }
+        if new_key {
+            let place = Place { block: self.fences.len(), slot: self.block.len() };
+            self.index.add(key::hash(user_key), place);
+            self.last_key.clear();
+            self.last_key.extend_from_slice(user_key);
+        }
+        self.block.add(user_key, entry);
+        self.properties.add(user_key, entry, new_key);
+        self.last_seqno = entry.seqno;
+        Ok(())
+    }
+
+    /// Adds a deleted range; in any order, at any time.
+    pub fn add_range_tombstone(&mut self, tombstone: RangeTombstone) {
+        assert!(tombstone.start < tombstone.end, "a deleted range starts below its end");
+        self.properties.add_range_tombstone(&tombstone);
+        self.range_tombstone_bytes += tombstone.start.len() + tombstone.end.len() + 12;
+        self.range_tombstones.push(tombstone);
+    }
+
+    /// Bytes of the file if it were finished now, about.
+    pub fn estimated_bytes(&self) -> u64 {
+        let pending = if self.block.is_empty() { 0 } else { self.block.bytes() };
+        let rest = pending + self.fences.bytes() + self.index.bytes() + self.range_tombstone_bytes;
+        self.output.offset + (rest + FOOTER_BYTES) as u64
+    }
+
+    /// Entries added, range deletions not included.
+    pub fn entries(&self) -> u64 {
+        self.properties.so_far().entries
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.entries() == 0 && self.range_tombstones.is_empty()
+    }
+
+    /// Whether the table should end before the next new key: it has about `table_bytes`, or the
+    /// point index can't name more blocks.
+    pub fn is_full(&self, table_bytes: u64) -> bool {
+        // The next key may close the block at hand and start one more.
+        self.fences.len() + 1 >= BLOCKS_MAX || self.estimated_bytes() >= table_bytes
+    }
+
+    /// Writes what is left, and syncs the file. Requires: something was added.
+    pub fn finish(mut self) -> Result<BuiltTable> {
+        assert!(!self.is_empty(), "a table holds at least one entry or deleted range");
+        self.finish_block()?;
+        self.range_tombstones.sort();
+        let output = &mut self.output;
+        let range_tombstones = output.section(&range_deletions::encode(&self.range_tombstones))?;
+        let fences = output.section(&self.fences.finish())?;
+        // A bucket is one cache line when the file is mapped.
+        output.pad(BUCKET_BYTES as u64);
+        let point_index = output.section(&self.index.finish())?;
+
+        let mut properties = self.properties.finish(&self.last_key);
+        let mut encoded = Vec::new();
+        properties.encode(&mut encoded);
+        let rest_bytes = encoded.len() + TRAILER_BYTES + FOOTER_BYTES;
+        properties.file_bytes = output.offset + rest_bytes as u64;
+        encoded.clear();
+        properties.encode(&mut encoded);
+        let number = output.number;
+        let footer = Footer {
+            range_tombstones,
+            fences,
+            point_index,
+            properties: output.section(&encoded)?,
+            number,
+        };
+        output.append(&footer.encode())?;
+        let file_bytes = output.finish()?;
+        assert_eq!(file_bytes, properties.file_bytes, "a table's size is known before its end");
+        Ok(BuiltTable { properties, file_bytes })
+    }
+
+    fn check_body(&self, body: &Body) -> Result<()> {
+        match body {
+            Body::Inline(value) if value.len() > INLINE_BYTES_MAX => {
+                Err(Error::InvalidArgument(format!(
+                    "an inline value has at most {INLINE_BYTES_MAX} bytes, this one has {}",
+                    value.len()
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn finish_block(&mut self) -> Result<()> {
+        if self.block.is_empty() {
+            return Ok(());
+        }
+        let output = &mut self.output;
+        output.pad(BLOCK_ALIGNMENT);
+        let first_key = self.block.first_key().to_vec();
+        self.block.finish(&mut self.raw);
+        let stored =
+            self.frames.encode(&self.raw, output.number, output.offset, &mut output.buffer);
+        self.fences.add(stored, &first_key);
+        output.appended(stored + TRAILER_BYTES)
+    }
+}
+
+/// The file, written in large pieces.
+struct Output {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    number: u64,
+    /// Bytes not yet written.
+    buffer: Vec<u8>,
+    /// Bytes in all, those in the buffer included.
+    offset: u64,
+    /// Bytes whose writing back was started.
+    started: u64,
+}
+
+impl Output {
+    fn new(file: Arc<dyn File>, path: PathBuf, number: u64) -> Self {
+        let buffer = Vec::with_capacity(WRITE_BYTES + BLOCK_BYTES_MAX);
+        Output { file, path, number, buffer, offset: 0, started: 0 }
+    }
+
+    /// Zeros up to a multiple of `alignment`.
+    fn pad(&mut self, alignment: u64) {
+        let padding = self.offset.next_multiple_of(alignment) - self.offset;
+        self.buffer.resize(self.buffer.len() + padding as usize, 0);
+        self.offset += padding;
+    }
+
+    /// A framed part that is not compressed.
+    fn section(&mut self, raw: &[u8]) -> Result<Section> {
+        let bytes = u32::try_from(raw.len()).expect("a section is below 4 GiB");
+        let section = Section { offset: self.offset, bytes };
+        encode_plain(raw, self.number, self.offset, &mut self.buffer);
+        self.appended(raw.len() + TRAILER_BYTES)?;
+        Ok(section)
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.buffer.extend_from_slice(bytes);
+        self.appended(bytes.len())
+    }
+
+    /// Counts bytes that were put into the buffer, and writes it out when it is large.
+    fn appended(&mut self, bytes: usize) -> Result<()> {
+        self.offset += bytes as u64;
+        if self.buffer.len() < WRITE_BYTES {
+            return Ok(());
+        }
+        self.write_buffer()?;
+        if self.offset - self.started >= WRITEBACK_BYTES {
+            self.file.start_writeback(self.started, self.offset - self.started);
+            self.started = self.offset;
+        }
+        Ok(())
+    }
+
+    fn write_buffer(&mut self) -> Result<()> {
+        let written = self.offset - self.buffer.len() as u64;
+        self.file
+            .write_all_at(&self.buffer, written)
+            .map_err(|source| Error::io("write", &self.path, source))?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<u64> {
+        self.write_buffer()?;
+        self.file.sync_data().map_err(|source| Error::io("sync", &self.path, source))?;
+        Ok(self.offset)
+    }
+}

@@ -1,0 +1,148 @@
+//! The last 80 bytes of a table: where its parts are.
+//!
+//! Invariant: a decoded footer's sections lie inside the file, in order, before the footer.
+
+use crate::coding::Decoder;
+use crate::sstable::frame::TRAILER_BYTES;
+
+/// Bytes of a footer.
+pub(super) const FOOTER_BYTES: usize = 80;
+
+/// On disk: never change.
+const MAGIC: &[u8; 8] = b"TALLYSST";
+
+/// The newest version of the table format that this code reads, and the one it writes.
+pub(super) const FORMAT_VERSION: u32 = 1;
+
+/// A part of a table other than a data block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Section {
+    /// Offset of its first byte.
+    pub(super) offset: u64,
+    /// Bytes, without the trailer.
+    pub(super) bytes: u32,
+}
+
+impl Section {
+    /// Offset behind the trailer.
+    pub(super) fn end(&self) -> u64 {
+        self.offset + u64::from(self.bytes) + TRAILER_BYTES as u64
+    }
+}
+
+/// Where the parts of a table are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Footer {
+    /// Deleted ranges.
+    pub(super) range_tombstones: Section,
+    /// Lengths and first keys of the data blocks.
+    pub(super) fences: Section,
+    /// Where each key is.
+    pub(super) point_index: Section,
+    /// What the table holds, in numbers.
+    pub(super) properties: Section,
+    /// Number of the file.
+    pub(super) number: u64,
+}
+
+impl Footer {
+    /// The bytes that end the file.
+    pub(super) fn encode(&self) -> [u8; FOOTER_BYTES] {
+        let mut out = Vec::with_capacity(FOOTER_BYTES);
+        for section in self.sections() {
+            out.extend_from_slice(&section.offset.to_le_bytes());
+            out.extend_from_slice(&section.bytes.to_le_bytes());
+        }
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
+        out.try_into().expect("a footer has 80 bytes")
+    }
+
+    /// Checks and decodes the end of a file of `file_bytes`; the error says what is wrong.
+    pub(super) fn decode(bytes: &[u8; FOOTER_BYTES], file_bytes: u64) -> Result<Footer, String> {
+        let (body, crc) = bytes.split_at(FOOTER_BYTES - 4);
+        // The magic comes first, so that a foreign file is called what it is.
+        if &body[FOOTER_BYTES - 12..] != MAGIC {
+            return Err("not a table: the magic is missing".into());
+        }
+        if crc != crc32c::crc32c(body).to_le_bytes() {
+            return Err("the footer's checksum does not match".into());
+        }
+        let (footer, version) = Footer::fields(body).expect("the footer has all its fields");
+        if version != FORMAT_VERSION {
+            return Err(format!("table format {version} is not known; this is {FORMAT_VERSION}"));
+        }
+        let limit = file_bytes.saturating_sub(FOOTER_BYTES as u64);
+        let mut free = 0;
+        for section in footer.sections() {
+            let room = limit.checked_sub(section.offset);
+            let needed = u64::from(section.bytes) + TRAILER_BYTES as u64;
+            if section.offset < free || room.is_none_or(|room| room < needed) {
+                return Err("the footer's sections overlap or leave the file".into());
+            }
+            free = section.end();
+        }
+        Ok(footer)
+    }
+
+    fn fields(body: &[u8]) -> Option<(Footer, u32)> {
+        let mut decoder = Decoder::new(body);
+        let mut section = || Some(Section { offset: decoder.u64()?, bytes: decoder.u32()? });
+        let (range_tombstones, fences) = (section()?, section()?);
+        let (point_index, properties) = (section()?, section()?);
+        let footer =
+            Footer { range_tombstones, fences, point_index, properties, number: decoder.u64()? };
+        Some((footer, decoder.u32()?))
+    }
+
+    /// The sections, in the order of the file.
+    pub(super) fn sections(&self) -> [Section; 4] {
+        [self.range_tombstones, self.fences, self.point_index, self.properties]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn footer() -> Footer {
+        Footer {
+            range_tombstones: Section { offset: 100, bytes: 1 },
+            fences: Section { offset: 110, bytes: 20 },
+            point_index: Section { offset: 192, bytes: 64 },
+            properties: Section { offset: 265, bytes: 30 },
+            number: 7,
+        }
+    }
+
+    #[test]
+    fn a_footer_round_trips() {
+        let end = footer().properties.end() + FOOTER_BYTES as u64;
+        assert_eq!(Footer::decode(&footer().encode(), end), Ok(footer()));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        for bit in 0..FOOTER_BYTES * 8 {
+            let mut bytes = footer().encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Footer::decode(&bytes, 10_000).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn sections_outside_the_file_or_over_each_other_are_refused() {
+        let end = footer().properties.end() + FOOTER_BYTES as u64;
+        assert!(Footer::decode(&footer().encode(), end - 1).is_err());
+        assert!(Footer::decode(&footer().encode(), 0).is_err());
+        let mut overlapping = footer();
+        overlapping.fences.offset = 109;
+        assert!(Footer::decode(&overlapping.encode(), end).is_err());
+        let mut beyond = footer();
+        beyond.properties.offset = u64::MAX - 8;
+        assert!(Footer::decode(&beyond.encode(), end).is_err());
+    }
+}

@@ -1,0 +1,227 @@
+//! A cursor over the entries of one table, both ways.
+//!
+//! It holds the current block, and the current key put together from the block's prefix and the
+//! entry's suffix. Invariant: while valid, block, slot, key and SeqNo belong together.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::head::Entry;
+use crate::iter::InternalIterator;
+use crate::key::{SEQNO_MAX, SeqNo};
+use crate::sstable::block::{Block, BlockHeader};
+use crate::sstable::reader::Table;
+use crate::sstable::source::Purpose;
+
+/// Bytes that a pass reads at once when the file is not mapped: a system call for 64 blocks.
+const READ_AHEAD_BYTES: u64 = 256 << 10;
+
+/// Which way a block is entered, and so whether those behind it will be wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+/// A cursor over the entries of one table.
+#[derive(Debug)]
+pub struct TableIter {
+    table: Arc<Table>,
+    purpose: Purpose,
+    /// Number of the block held, if one is.
+    loaded: Option<usize>,
+    bytes: Bytes,
+    header: BlockHeader,
+    slot: usize,
+    key: Vec<u8>,
+    seqno: SeqNo,
+    valid: bool,
+    /// Frames read ahead, and the offset of the first.
+    ahead: (u64, Bytes),
+}
+
+impl Table {
+    /// A cursor over the entries; range deletions are not among them.
+    ///
+    /// `fill_cache`: for scans by users. Without, for one pass over much of the table (compaction):
+    /// every block is verified again, none is kept in the cache, blocks are read many at once, and a
+    /// value that is kept may keep 256 KiB.
+    pub fn iter(self: &Arc<Self>, fill_cache: bool) -> TableIter {
+        TableIter {
+            table: self.clone(),
+            purpose: if fill_cache { Purpose::Scan } else { Purpose::Pass },
+            loaded: None,
+            bytes: Bytes::new(),
+            header: BlockHeader::default(),
+            slot: 0,
+            key: Vec::new(),
+            seqno: 0,
+            valid: false,
+            ahead: (0, Bytes::new()),
+        }
+    }
+}
+
+impl TableIter {
+    fn block(&self) -> Block<'_> {
+        Block::with_header(&self.bytes, self.header)
+    }
+
+    /// Holds block `number`.
+    fn load(&mut self, number: usize, direction: Direction) -> Result<()> {
+        if self.loaded == Some(number) {
+            return Ok(());
+        }
+        self.loaded = None;
+        self.bytes = self.read(number, direction)?;
+        self.header = self.table.parse(number, &self.bytes)?.header();
+        self.loaded = Some(number);
+        Ok(())
+    }
+
+    fn read(&mut self, number: usize, direction: Direction) -> Result<Bytes> {
+        let table = &self.table;
+        let reads_ahead = self.purpose == Purpose::Pass
+            && direction == Direction::Forward
+            && !table.source.is_mapped();
+        let Some(handle) = table.fences.handle(number).filter(|_| reads_ahead) else {
+            return Ok(table.block_bytes(number, self.purpose)?.into_bytes());
+        };
+        let (start, frames) = &self.ahead;
+        if handle.offset < *start || handle.end() > start + frames.len() as u64 {
+            let limit = handle.offset + READ_AHEAD_BYTES;
+            let end = limit.min(table.fences.data_end()).max(handle.end());
+            let len = (end - handle.offset) as usize;
+            self.ahead = (handle.offset, table.source.read(handle.offset, len, true)?);
+        }
+        let (start, frames) = &self.ahead;
+        let at = (handle.offset - start) as usize;
+        table.source.decode(frames.slice(at..at + handle.frame_bytes), handle)
+    }
+
+    /// Stands on an entry of the block held.
+    fn stand(&mut self, slot: usize) -> Result<()> {
+        let block = Block::with_header(&self.bytes, self.header);
+        let Some(entry) = block.entry(slot) else {
+            return Err(self.table.malformed(self.loaded.unwrap_or(0)));
+        };
+        self.key.clear();
+        self.key.extend_from_slice(block.prefix());
+        self.key.extend_from_slice(entry.suffix);
+        (self.seqno, self.slot, self.valid) = (entry.seqno, slot, true);
+        Ok(())
+    }
+
+    /// Stands on the first entry of block `number`, or nowhere when there is no such block.
+    fn enter_front(&mut self, number: usize) -> Result<()> {
+        if number == self.table.fences.len() {
+            return Ok(());
+        }
+        self.load(number, Direction::Forward)?;
+        self.stand(0)
+    }
+
+    /// Stands on the last entry of the block before `number`, or nowhere when there is none.
+    fn enter_back(&mut self, number: usize) -> Result<()> {
+        let Some(before) = number.checked_sub(1) else {
+            return Ok(());
+        };
+        self.load(before, Direction::Backward)?;
+        self.stand(self.header_len() - 1)
+    }
+
+    fn header_len(&self) -> usize {
+        self.block().len()
+    }
+
+    /// The block held. Requires: valid.
+    fn current(&self) -> usize {
+        self.loaded.expect("a valid cursor holds a block")
+    }
+
+    fn lower_bound(&self, user_key: &[u8], seqno: SeqNo) -> Result<usize> {
+        let slot = self.block().lower_bound(user_key, seqno);
+        slot.ok_or_else(|| self.table.malformed(self.loaded.unwrap_or(0)))
+    }
+}
+
+impl InternalIterator for TableIter {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.valid = false;
+        self.enter_front(0)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.valid = false;
+        self.enter_back(self.table.fences.len())
+    }
+
+    fn seek(&mut self, user_key: &[u8], seqno: SeqNo) -> Result<()> {
+        self.valid = false;
+        // The key may begin in the last block that starts below it, and its versions may fill blocks
+        // behind that.
+        let first = self.table.fences.count_below(user_key).saturating_sub(1);
+        for number in first..self.table.fences.len() {
+            self.load(number, Direction::Forward)?;
+            let slot = self.lower_bound(user_key, seqno)?;
+            if slot < self.header_len() {
+                return self.stand(slot);
+            }
+        }
+        Ok(())
+    }
+
+    fn seek_before(&mut self, user_key: &[u8]) -> Result<()> {
+        self.valid = false;
+        let Some(number) = self.table.fences.count_below(user_key).checked_sub(1) else {
+            return Ok(());
+        };
+        self.load(number, Direction::Backward)?;
+        match self.lower_bound(user_key, SEQNO_MAX)?.checked_sub(1) {
+            Some(slot) => self.stand(slot),
+            // The block's fence is below the key, so its first entry must be.
+            None => Err(self.table.malformed(number)),
+        }
+    }
+
+    fn next(&mut self) -> Result<()> {
+        assert!(self.valid, "next is called on a valid cursor");
+        self.valid = false;
+        if self.slot + 1 < self.header_len() {
+            self.stand(self.slot + 1)
+        } else {
+            self.enter_front(self.current() + 1)
+        }
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        assert!(self.valid, "prev is called on a valid cursor");
+        self.valid = false;
+        match self.slot.checked_sub(1) {
+            Some(slot) => self.stand(slot),
+            None => self.enter_back(self.current()),
+        }
+    }
+
+    fn valid(&self) -> bool {
+        self.valid
+    }
+
+    fn user_key(&self) -> &[u8] {
+        assert!(self.valid, "user_key is called on a valid cursor");
+        &self.key
+    }
+
+    fn seqno(&self) -> SeqNo {
+        assert!(self.valid, "seqno is called on a valid cursor");
+        self.seqno
+    }
+
+    fn entry(&self) -> Result<Entry> {
+        assert!(self.valid, "entry is called on a valid cursor");
+        let entry = self.block().entry(self.slot).and_then(|entry| entry.decode(&self.bytes));
+        entry.ok_or_else(|| self.table.malformed(self.current()))
+    }
+}

@@ -1,0 +1,32 @@
+//! Tables: immutable sorted files of versions of keys. `docs/format.md` has the bytes.
+//!
+//! ```text
+//! data blocks | range deletions | fences | point index | properties | footer
+//! ```
+//!
+//! [`TableBuilder`] writes one from front to back; [`Table`] answers look-ups from it, [`TableIter`]
+//! walks it. Invariant: a table never changes once it was finished. Which tables there are, and what
+//! their entries mean together, is not known here.
+
+mod frame;
+mod footer;
+mod block;
+mod point_index;
+mod fences;
+mod range_deletions;
+mod properties;
+mod builder;
+mod source;
+mod reader;
+mod iter;
+mod verify;
+mod inspect;
+#[cfg(test)]
+mod tests;
+
+pub use builder::{BuiltTable, INLINE_BYTES_MAX, TableBuilder, TableBuilderOptions};
+pub use inspect::inspect;
+pub use iter::TableIter;
+pub use properties::{Properties, SegmentRef};
+pub use reader::{ReadCounters, Table};
+pub use verify::Damage;

@@ -1,0 +1,318 @@
+//! A table that is open for reading.
+//!
+//! Footer, properties, fences, point index and deleted ranges are verified and resident once it is
+//! open. A look-up is then: one bucket of the point index, one block, one entry of it.
+//!
+//! Invariant: damage is an error, never an absent key.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::block_cache::BlockCache;
+use crate::coding::Decoder;
+use crate::error::{Error, Result};
+use crate::file_cache::FileCache;
+use crate::head::Entry;
+use crate::key::SeqNo;
+use crate::options::Reading;
+use crate::range_tombstone::RangeTombstones;
+use crate::sstable::block::Block;
+use crate::sstable::fences::Fences;
+use crate::sstable::footer::{FOOTER_BYTES, Footer};
+use crate::sstable::point_index::{Place, PointIndex};
+use crate::sstable::properties::Properties;
+use crate::sstable::range_deletions;
+use crate::sstable::source::{BlockBytes, Purpose, TableSource};
+use crate::vfs::{Advice, File};
+
+/// What look-ups in tables did. Each counts on its own; together they may be off by what is under way.
+#[derive(Debug, Default)]
+pub struct ReadCounters {
+    /// Look-ups that the point index answered: absent.
+    pub index_exits: AtomicU64,
+    /// Blocks that look-ups used, from wherever.
+    pub block_fetches: AtomicU64,
+    /// Those of them that the block cache had.
+    pub cache_hits: AtomicU64,
+    /// Look-ups that used a block for a key that the table does not hold.
+    pub false_positives: AtomicU64,
+    /// Look-ups that found an entry.
+    pub found: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A table that is open for reading.
+#[derive(Debug)]
+pub struct Table {
+    pub(super) source: TableSource,
+    pub(super) footer: Footer,
+    pub(super) fences: Fences,
+    pub(super) index: PointIndex,
+    properties: Properties,
+    range_tombstones: RangeTombstones,
+    range_tombstone_bytes: usize,
+    file_bytes: u64,
+}
+
+impl Table {
+    /// Opens table `number`, which must have `file_bytes`. `cache` serves blocks that are not read in
+    /// place. Fails with `Corruption` when anything but a data block is not what was written; data
+    /// blocks are verified when they are used.
+    pub fn open(
+        files: &Arc<FileCache>,
+        path: PathBuf,
+        number: u64,
+        file_bytes: u64,
+        reading: Reading,
+        cache: Arc<BlockCache>,
+    ) -> Result<Table> {
+        let (mut source, file) = open_source(files, path, number, file_bytes, reading, cache)?;
+        let footer = read_footer(&source, number, file_bytes)?;
+        let data_bytes = footer.range_tombstones.offset;
+        file.advise(Advice::WillNeed, data_bytes, file_bytes - data_bytes);
+        let properties = read_properties(&source, &footer, file_bytes)?;
+        let tombstones = source.section(footer.range_tombstones)?;
+        let range_tombstones = range_deletions::decode(&tombstones)
+            .filter(|ranges| ranges.len() as u64 == properties.range_tombstones)
+            .ok_or_else(|| {
+                source.corruption(footer.range_tombstones.offset, "malformed range deletions")
+            })?;
+        let fences = Fences::decode(source.section(footer.fences)?, footer.range_tombstones.offset)
+            .filter(|fences| fences.is_empty() == (properties.entries == 0))
+            .ok_or_else(|| source.corruption(footer.fences.offset, "malformed fences"))?;
+        let index = source.section(footer.point_index)?;
+        let index = if source.is_mapped() {
+            PointIndex::in_place(index, properties.keys)
+        } else {
+            PointIndex::resident(&index, properties.keys)
+        };
+        let index = index
+            .ok_or_else(|| source.corruption(footer.point_index.offset, "malformed point index"))?;
+        source.set_block_count(fences.len());
+        Ok(Table {
+            source,
+            footer,
+            fences,
+            index,
+            properties,
+            range_tombstones: RangeTombstones::new(range_tombstones),
+            range_tombstone_bytes: tombstones.len(),
+            file_bytes,
+        })
+    }
+
+    /// The newest version of a key that a read at `max_seqno` sees. Deleted ranges are not looked at.
+    ///
+    /// `hash` is `key::hash` of the key. Without `wait`, `Error::WouldWait` when the answer would wait
+    /// for the disk (a mapped table can't tell, and waits).
+    #[inline]
+    pub fn get(
+        &self,
+        user_key: &[u8],
+        hash: u64,
+        max_seqno: SeqNo,
+        wait: bool,
+        counters: &ReadCounters,
+    ) -> Result<Option<Entry>> {
+        let purpose = Purpose::Lookup { wait };
+        let mut excluded = &counters.index_exits;
+        for place in self.index.candidates(hash) {
+            excluded = &counters.false_positives;
+            let bytes = self.lookup_block(place.block, purpose, counters)?;
+            let block = self.parse(place.block, bytes.bytes())?;
+            let entry = block.entry(place.slot).ok_or_else(|| self.malformed(place.block))?;
+            if !block.key_is(&entry, user_key) {
+                continue;
+            }
+            let entry = if entry.seqno <= max_seqno {
+                let entry = entry.decode(&bytes.owner);
+                Some(entry.ok_or_else(|| self.malformed(place.block))?)
+            } else {
+                self.older_version(user_key, place, max_seqno, bytes, purpose, counters)?
+            };
+            if entry.is_some() {
+                count(&counters.found);
+            }
+            // The index names each key once, so no other candidate can be it.
+            return Ok(entry);
+        }
+        count(excluded);
+        Ok(None)
+    }
+
+    /// Walks on from the newest version, at `place` in `bytes`, to the first at or below `max_seqno`.
+    #[cold]
+    fn older_version<'a>(
+        &'a self,
+        user_key: &[u8],
+        place: Place,
+        max_seqno: SeqNo,
+        mut bytes: BlockBytes<'a>,
+        purpose: Purpose,
+        counters: &ReadCounters,
+    ) -> Result<Option<Entry>> {
+        let mut number = place.block;
+        loop {
+            let block = self.parse(number, bytes.bytes())?;
+            let slot =
+                block.lower_bound(user_key, max_seqno).ok_or_else(|| self.malformed(number))?;
+            if slot < block.len() {
+                let entry = block.entry(slot).ok_or_else(|| self.malformed(number))?;
+                if !block.key_is(&entry, user_key) {
+                    return Ok(None);
+                }
+                let entry = entry.decode(&bytes.owner);
+                return entry.map(Some).ok_or_else(|| self.malformed(number));
+            }
+            number += 1;
+            if number == self.fences.len() || self.fences.first_key(number) != user_key {
+                return Ok(None);
+            }
+            bytes = self.lookup_block(number, purpose, counters)?;
+        }
+    }
+
+    #[inline]
+    fn lookup_block(
+        &self,
+        block: usize,
+        purpose: Purpose,
+        counters: &ReadCounters,
+    ) -> Result<BlockBytes<'_>> {
+        let bytes = self.block_bytes(block, purpose)?;
+        count(&counters.block_fetches);
+        if bytes.cached {
+            count(&counters.cache_hits);
+        }
+        Ok(bytes)
+    }
+
+    /// The raw bytes of a block.
+    #[inline]
+    pub(super) fn block_bytes(&self, block: usize, purpose: Purpose) -> Result<BlockBytes<'_>> {
+        let handle = self.fences.handle(block).ok_or_else(|| {
+            let offset = self.footer.point_index.offset;
+            self.source.corruption(offset, "the point index names a block that does not exist")
+        })?;
+        self.source.block(block, handle, purpose)
+    }
+
+    #[inline]
+    pub(super) fn parse<'a>(&self, block: usize, bytes: &'a [u8]) -> Result<Block<'a>> {
+        Block::parse(bytes).ok_or_else(|| self.malformed(block))
+    }
+
+    /// A block passed its checksum, but is not one.
+    #[cold]
+    pub(super) fn malformed(&self, block: usize) -> Error {
+        let offset = self.fences.handle(block).map_or(0, |handle| handle.offset);
+        self.source.corruption(offset, "malformed block")
+    }
+
+    /// What the table holds, in numbers.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// The deleted ranges.
+    pub fn range_tombstones(&self) -> &RangeTombstones {
+        &self.range_tombstones
+    }
+
+    /// Number of the file.
+    pub fn number(&self) -> u64 {
+        self.footer.number
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.source.path()
+    }
+
+    /// Bytes of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Number of data blocks.
+    pub fn block_count(&self) -> usize {
+        self.fences.len()
+    }
+
+    /// Memory held while the table is open, about; of a mapped table without what is read in place.
+    pub fn index_bytes(&self) -> usize {
+        let refs = size_of_val(&*self.properties.segment_refs);
+        let keys = self.properties.smallest.len() + self.properties.largest.len();
+        let fences = self.fences.resident_bytes()
+            - if self.source.is_mapped() { self.footer.fences.bytes as usize } else { 0 };
+        let fixed = size_of::<Table>() + self.fences.len() / 8;
+        fixed + refs + keys + fences + self.index.resident_bytes() + 2 * self.range_tombstone_bytes
+    }
+
+    /// About how many bytes of the file hold keys below `user_key`.
+    pub fn approximate_offset_of(&self, user_key: &[u8]) -> u64 {
+        let below = self.fences.count_below(user_key);
+        self.fences.handle(below).map_or(self.fences.data_end(), |handle| handle.offset)
+    }
+
+    /// Each block's first user key, ascending: about evenly spaced in bytes.
+    pub fn boundary_keys(&self) -> impl ExactSizeIterator<Item = &[u8]> + '_ {
+        self.fences.first_keys()
+    }
+}
+
+fn open_source(
+    files: &Arc<FileCache>,
+    path: PathBuf,
+    number: u64,
+    file_bytes: u64,
+    reading: Reading,
+    cache: Arc<BlockCache>,
+) -> Result<(TableSource, Arc<dyn File>)> {
+    let opened = match reading {
+        Reading::Mapped => files.open_once(&path),
+        Reading::Pread => files.open(&path),
+    };
+    let file = opened.map_err(|source| Error::io("open", &path, source))?;
+    let len = file.len().map_err(|source| Error::io("read", &path, source))?;
+    if len != file_bytes {
+        let what = format!("the file has {len} bytes, expected {file_bytes}");
+        return Err(Error::corruption(&path, len.min(file_bytes), what));
+    }
+    if file_bytes < FOOTER_BYTES as u64 {
+        return Err(Error::corruption(&path, 0, "too short for a table"));
+    }
+    let source = match reading {
+        Reading::Mapped => {
+            let map = file.map(file_bytes).map_err(|source| Error::io("map", &path, source))?;
+            TableSource::mapped(map, path, number, cache)
+        }
+        Reading::Pread => TableSource::pread(files.clone(), path, number, cache),
+    };
+    Ok((source, file))
+}
+
+fn read_footer(source: &TableSource, number: u64, file_bytes: u64) -> Result<Footer> {
+    let offset = file_bytes - FOOTER_BYTES as u64;
+    let bytes = source.bare(offset, FOOTER_BYTES)?;
+    let bytes = bytes[..].try_into().expect("as many bytes as were asked for");
+    let footer =
+        Footer::decode(bytes, file_bytes).map_err(|what| source.corruption(offset, what))?;
+    if footer.number != number {
+        let what = format!("this is table {}, expected {number}", footer.number);
+        return Err(source.corruption(offset, what));
+    }
+    Ok(footer)
+}
+
+fn read_properties(source: &TableSource, footer: &Footer, file_bytes: u64) -> Result<Properties> {
+    let section = source.section(footer.properties)?;
+    let mut decoder = Decoder::new(&section);
+    Properties::decode(&mut decoder)
+        .filter(|properties| properties.file_bytes == file_bytes && decoder.remaining() == 0)
+        .ok_or_else(|| source.corruption(footer.properties.offset, "malformed properties"))
+}

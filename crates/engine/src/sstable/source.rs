@@ -1,0 +1,240 @@
+//! Where a table's bytes come from: a map of the whole file, or reads through kept handles.
+//!
+//! Invariant: bytes that leave this module passed their checksum, since the table was opened (mapped)
+//! or since they were read. It knows frames and offsets, not what is in them.
+
+use std::borrow::Cow;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use crate::block_cache::{BlockCache, next_table_id};
+use crate::error::{Error, Result};
+use crate::file_cache::FileCache;
+use crate::sstable::fences::BlockHandle;
+use crate::sstable::footer::Section;
+use crate::sstable::frame::{self, FrameError};
+
+/// What a block is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A look-up; without `wait` it fails with `WouldWait` rather than wait for the disk.
+    Lookup {
+        /// Whether it may wait.
+        wait: bool,
+    },
+    /// A scan by a user: blocks are kept, they may be read again.
+    Scan,
+    /// One pass over everything (compaction, `verify`): blocks are not kept, and always verified.
+    Pass,
+}
+
+/// A block's raw bytes: `range` of `owner`, of which values are slices.
+#[derive(Debug)]
+pub(super) struct BlockBytes<'a> {
+    /// What holds the bytes.
+    pub(super) owner: Cow<'a, Bytes>,
+    range: Range<usize>,
+    /// Whether they came from the block cache.
+    pub(super) cached: bool,
+}
+
+impl BlockBytes<'_> {
+    fn owned(bytes: Bytes, cached: bool) -> Self {
+        BlockBytes { range: 0..bytes.len(), owner: Cow::Owned(bytes), cached }
+    }
+
+    /// The block.
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.owner[self.range.clone()]
+    }
+
+    /// The block, to keep.
+    pub(super) fn into_bytes(self) -> Bytes {
+        self.owner.slice(self.range)
+    }
+}
+
+/// Where a table's bytes come from.
+#[derive(Debug)]
+pub(super) struct TableSource {
+    bytes: SourceBytes,
+    path: PathBuf,
+    number: u64,
+    cache: Arc<BlockCache>,
+    cache_id: u64,
+}
+
+#[derive(Debug)]
+enum SourceBytes {
+    /// The whole file, and a bit for each block that is stored as it is and was verified.
+    Mapped { map: Bytes, verified: Box<[AtomicU64]> },
+    /// Reads.
+    Pread(Arc<FileCache>),
+}
+
+impl TableSource {
+    /// A file that is mapped.
+    pub(super) fn mapped(map: Bytes, path: PathBuf, number: u64, cache: Arc<BlockCache>) -> Self {
+        let bytes = SourceBytes::Mapped { map, verified: Box::default() };
+        TableSource { bytes, path, number, cache, cache_id: next_table_id() }
+    }
+
+    /// A file that is read.
+    pub(super) fn pread(
+        files: Arc<FileCache>,
+        path: PathBuf,
+        number: u64,
+        cache: Arc<BlockCache>,
+    ) -> Self {
+        let bytes = SourceBytes::Pread(files);
+        TableSource { bytes, path, number, cache, cache_id: next_table_id() }
+    }
+
+    /// Says how many blocks there are, once that is known.
+    pub(super) fn set_block_count(&mut self, blocks: usize) {
+        if let SourceBytes::Mapped { verified, .. } = &mut self.bytes {
+            *verified = (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        }
+    }
+
+    /// Whether slices stay in the map of the file.
+    pub(super) fn is_mapped(&self) -> bool {
+        matches!(self.bytes, SourceBytes::Mapped { .. })
+    }
+
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An error about this file.
+    #[cold]
+    pub(super) fn corruption(&self, offset: u64, what: impl Into<String>) -> Error {
+        Error::corruption(&self.path, offset, what)
+    }
+
+    /// Bytes that are in no frame (the footer).
+    pub(super) fn bare(&self, offset: u64, len: usize) -> Result<Bytes> {
+        self.read(offset, len, true)
+    }
+
+    /// Reads and checks a part other than a data block.
+    pub(super) fn section(&self, section: Section) -> Result<Bytes> {
+        let frame_bytes = (section.end() - section.offset) as usize;
+        let raw = self.verified(BlockHandle { offset: section.offset, frame_bytes }, true)?;
+        if raw.len() != section.bytes as usize {
+            return Err(self.corruption(section.offset, "a compressed section"));
+        }
+        Ok(raw)
+    }
+
+    /// The raw bytes of data block `block`.
+    #[inline]
+    pub(super) fn block(
+        &self,
+        block: usize,
+        handle: BlockHandle,
+        purpose: Purpose,
+    ) -> Result<BlockBytes<'_>> {
+        if let SourceBytes::Mapped { map, verified } = &self.bytes
+            && purpose != Purpose::Pass
+            && let Some(range) = self.mapped_block(map, verified, block, handle)?
+        {
+            return Ok(BlockBytes { owner: Cow::Borrowed(map), range, cached: false });
+        }
+        self.cached_block(handle, purpose)
+    }
+
+    /// Checks a frame that was read as a part of a larger piece; answers its raw bytes.
+    pub(super) fn decode(&self, frame: Bytes, handle: BlockHandle) -> Result<Bytes> {
+        match frame::decode(frame, self.number, handle.offset) {
+            Ok(raw) => Ok(raw),
+            // The piece may have been damaged on its way into memory, so the frame is read again.
+            Err(_) => self.verified(handle, true),
+        }
+    }
+
+    /// Where a block that is stored as it is stands in the map; `None` for a compressed one.
+    #[inline]
+    fn mapped_block(
+        &self,
+        map: &Bytes,
+        verified: &[AtomicU64],
+        block: usize,
+        handle: BlockHandle,
+    ) -> Result<Option<Range<usize>>> {
+        let start = handle.offset as usize;
+        let range = start..start + handle.frame_bytes - frame::TRAILER_BYTES;
+        let (word, bit) = (&verified[block / 64], 1 << (block % 64));
+        if word.load(Ordering::Relaxed) & bit != 0 {
+            return Ok(Some(range));
+        }
+        let framed = &map[start..start + handle.frame_bytes];
+        if !frame::is_plain(framed) {
+            return Ok(None);
+        }
+        frame::check(framed, self.number, handle.offset)
+            .map_err(|error| self.corruption(handle.offset, error.what()))?;
+        // Threads that come at once verify twice; nothing else hangs on the bit.
+        word.fetch_or(bit, Ordering::Relaxed);
+        Ok(Some(range))
+    }
+
+    fn cached_block(&self, handle: BlockHandle, purpose: Purpose) -> Result<BlockBytes<'_>> {
+        if purpose == Purpose::Pass {
+            return Ok(BlockBytes::owned(self.verified(handle, true)?, false));
+        }
+        if let Some(raw) = self.cache.get(self.cache_id, handle.offset) {
+            return Ok(BlockBytes::owned(raw, true));
+        }
+        let raw = self.verified(handle, purpose != Purpose::Lookup { wait: false })?;
+        self.cache.insert(self.cache_id, handle.offset, raw.clone());
+        Ok(BlockBytes::owned(raw, false))
+    }
+
+    /// Reads a frame and checks it. A read that fails its checksum is made once more, because the
+    /// fault may have been in the transfer.
+    fn verified(&self, handle: BlockHandle, wait: bool) -> Result<Bytes> {
+        let mut attempts = if self.is_mapped() { 1 } else { 2 };
+        loop {
+            let frame = self.read(handle.offset, handle.frame_bytes, wait)?;
+            attempts -= 1;
+            match frame::decode(frame, self.number, handle.offset) {
+                Ok(raw) => return Ok(raw),
+                Err(FrameError::Checksum) if attempts > 0 => continue,
+                Err(error) => return Err(self.corruption(handle.offset, error.what())),
+            }
+        }
+    }
+
+    /// Unverified bytes. Requires: the range lies inside the file as it was opened.
+    pub(super) fn read(&self, offset: u64, len: usize, wait: bool) -> Result<Bytes> {
+        let files = match &self.bytes {
+            SourceBytes::Mapped { map, .. } => {
+                return Ok(map.slice(offset as usize..offset as usize + len));
+            }
+            SourceBytes::Pread(files) => files,
+        };
+        let file =
+            files.open(&self.path).map_err(|source| Error::io("open", &self.path, source))?;
+        let mut bytes = vec![0; len];
+        let read = if wait {
+            file.read_exact_at(&mut bytes, offset)
+        } else {
+            file.read_cached_at(&mut bytes, offset)
+        };
+        match read {
+            Ok(()) => Ok(Bytes::from(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(self.corruption(offset, "the file ends before the block"))
+            }
+            Err(error) => Err(Error::io("read", &self.path, error)),
+        }
+    }
+}

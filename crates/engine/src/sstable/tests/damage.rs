@@ -1,0 +1,192 @@
+//! Damaged tables: the right answer or an error, never a wrong value, an absent key, or a panic.
+
+use super::*;
+
+/// A file of a few KiB with several blocks, versions, every kind of entry and a deleted range.
+fn small(compression: Compression) -> (Model, Fixture) {
+    let mut model = numbered("key", 30);
+    for seqno in 100..110 {
+        insert(&mut model, *b"key0000010", put(seqno, "a value that repeats, repeats, repeats"));
+    }
+    let pointer = ValuePointer { segment: 4, offset: 64, length: 5000, checksum: 77 };
+    insert(&mut model, *b"pointer", Entry { body: Body::Ref(pointer), ..put(50, "") });
+    insert(&mut model, *b"deleted", Entry { body: Body::Delete, ..put(51, "") });
+    let range = RangeTombstone { start: "m".into(), end: "n".into(), seqno: 60 };
+    let fixture = Fixture::new(&model, &[range], 256, compression);
+    (model, fixture)
+}
+
+/// Whether everything could be read. What could be read must be right.
+fn reads_whole(table: &Arc<Table>, model: &Model, context: &str) -> bool {
+    let mut whole = true;
+    let mut allow = |error: Error| {
+        assert!(matches!(error, Error::Corruption { .. }), "{context}: {error}");
+        whole = false;
+    };
+    for (key, seqno) in model.keys() {
+        match get(table, key, seqno.0) {
+            Ok(found) => assert_eq!(found, expected(model, key, seqno.0), "{context}"),
+            Err(error) => allow(error),
+        }
+    }
+    let all: Vec<_> = model.iter().map(|((k, _), e)| (k.clone(), e.clone())).collect();
+    for fill_cache in [true, false] {
+        match forward(&mut table.iter(fill_cache)) {
+            Ok(found) => assert_eq!(found, all, "{context}"),
+            Err(error) => allow(error),
+        }
+        match backward(&mut table.iter(fill_cache)) {
+            Ok(found) => assert!(found.iter().rev().eq(&all), "{context}"),
+            Err(error) => allow(error),
+        }
+    }
+    assert_eq!(table.range_tombstones().cover(b"m", SEQNO_MAX), 60);
+    whole
+}
+
+fn expect_corruption<T>(result: Result<T>, context: &str) {
+    match result {
+        Err(Error::Corruption { .. }) => {}
+        Err(other) => panic!("{context}: {other}"),
+        Ok(_) => panic!("{context}: the damage went unnoticed"),
+    }
+}
+
+#[test]
+fn no_flipped_byte_is_read_as_data() {
+    for compression in COMPRESSIONS {
+        let (model, fixture) = small(compression);
+        let sound = fixture.fs.contents(path());
+        let mut unnoticed = 0;
+        for at in 0..sound.len() {
+            for mask in [0x01, 0x80, 0xff] {
+                let mut damaged = sound.clone();
+                damaged[at] ^= mask;
+                fixture.fs.set_contents(path(), &damaged);
+                for reading in READINGS {
+                    let context = format!("{compression:?} {reading:?} byte {at} mask {mask:#x}");
+                    match fixture.try_open(reading) {
+                        Ok(table) => {
+                            let whole = reads_whole(&table, &model, &context);
+                            let verified = table.verify(&mut |_| {}).is_empty();
+                            assert_eq!(whole, verified, "{context}");
+                            unnoticed += usize::from(whole);
+                        }
+                        Err(error) => {
+                            assert!(
+                                matches!(error, Error::Corruption { .. }),
+                                "{context}: {error}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        // Only the zeros between blocks, and before the point index, may change without a word.
+        fixture.fs.set_contents(path(), &sound);
+        let padding = 7 * fixture.open(Reading::Pread).block_count() + 63;
+        assert!(unnoticed <= padding * 6, "{unnoticed} changes went unnoticed");
+    }
+}
+
+#[test]
+fn damage_after_opening_is_noticed_when_a_block_is_read() {
+    for compression in COMPRESSIONS {
+        let (model, fixture) = small(compression);
+        let table = fixture.open(Reading::Pread);
+        let mut damaged = fixture.fs.contents(path());
+        damaged[30] ^= 4;
+        fixture.fs.set_contents(path(), &damaged);
+        assert!(!reads_whole(&table, &model, "first block"));
+        assert_eq!(table.verify(&mut |_| {})[0].offset, 0);
+    }
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    let (_, fixture) = small(Compression::None);
+    let sound = fixture.fs.contents(path());
+    for len in 0..sound.len() {
+        fixture.fs.set_contents(path(), &sound[..len]);
+        for reading in READINGS {
+            let context = format!("{reading:?} cut to {len}");
+            expect_corruption(fixture.try_open(reading), &context);
+            expect_corruption(fixture.try_open_as(reading, NUMBER, len as u64), &context);
+        }
+    }
+    fixture.fs.set_contents(path(), &[&sound[..], &[0]].concat());
+    for reading in READINGS {
+        expect_corruption(fixture.try_open(reading), "grown");
+    }
+}
+
+#[test]
+fn a_file_cut_after_it_was_opened_is_damaged() {
+    let (model, fixture) = small(Compression::None);
+    let table = fixture.open(Reading::Pread);
+    fixture.fs.set_contents(path(), &fixture.fs.contents(path())[..100]);
+    assert!(!reads_whole(&table, &model, "cut"));
+    assert!(!table.verify(&mut |_| {}).is_empty());
+}
+
+#[test]
+fn another_table_under_this_name_is_refused() {
+    let (_, fixture) = small(Compression::None);
+    for reading in READINGS {
+        let opened = fixture.try_open_as(reading, NUMBER + 1, fixture.built.file_bytes);
+        expect_corruption(opened, "another number");
+    }
+}
+
+#[test]
+fn blocks_that_changed_places_are_damage() {
+    // Two blocks of equal length, each sound by itself.
+    let mut model = Model::new();
+    for key in [b"a", b"b"] {
+        insert(&mut model, *key, put(1, vec![key[0]; 300]));
+    }
+    let fixture = Fixture::new(&model, &[], 256, Compression::None);
+    let table = fixture.open(Reading::Pread);
+    let handles = [0, 1].map(|block| table.fences.handle(block).unwrap());
+    assert_eq!(handles[0].frame_bytes, handles[1].frame_bytes);
+    let mut contents = fixture.fs.contents(path());
+    let (first, second) = contents.split_at_mut(handles[1].offset as usize);
+    let len = handles[0].frame_bytes;
+    first[..len].swap_with_slice(&mut second[..len]);
+    fixture.fs.set_contents(path(), &contents);
+    for reading in READINGS {
+        let table = fixture.open(reading);
+        expect_corruption(get(&table, b"a", SEQNO_MAX), "moved block");
+        expect_corruption(get(&table, b"b", SEQNO_MAX), "moved block");
+    }
+}
+
+#[test]
+fn a_fault_in_the_transfer_is_read_again_once() {
+    for fill_cache in [true, false] {
+        let (model, fixture) = small(Compression::None);
+        let table = fixture.open(Reading::Pread);
+        fixture.fs.damage_reads(path(), 1);
+        assert_eq!(forward(&mut table.iter(fill_cache)).unwrap().len(), model.len());
+    }
+    let (model, fixture) = small(Compression::None);
+    let table = fixture.open(Reading::Pread);
+    fixture.fs.damage_reads(path(), 1);
+    assert_eq!(get(&table, b"pointer", 99).unwrap(), expected(&model, b"pointer", 99));
+    let table = fixture.open(Reading::Pread);
+    fixture.fs.damage_reads(path(), 2);
+    expect_corruption(get(&table, b"pointer", 99), "damaged twice");
+    assert!(get(&table, b"pointer", 99).is_ok(), "damage is not remembered");
+}
+
+#[test]
+fn an_unreadable_file_is_an_io_error() {
+    let (_, fixture) = small(Compression::None);
+    let table = fixture.open(Reading::Pread);
+    fixture.fs.remove(path()).unwrap();
+    fixture.files.forget(path());
+    assert!(matches!(get(&table, b"pointer", 99), Err(Error::Io { op: "open", .. })));
+    for reading in READINGS {
+        assert!(matches!(fixture.try_open(reading), Err(Error::Io { op: "open", .. })));
+    }
+}

@@ -1,0 +1,118 @@
+//! What the threads of the resources are called for.
+
+use std::sync::atomic::Ordering;
+
+use super::compacting::{Compacted, IDLE_AFTER};
+use super::inner::Inner;
+use crate::error::Error;
+use crate::resources::{Participant, Work};
+
+/// An idle store is not flushed for less unflushed journal than this.
+const IDLE_FLUSH_BYTES_MIN: u64 = 1 << 20;
+
+/// Nor for less than this share of its size.
+const IDLE_FLUSH_SHARE: u64 = 10;
+
+impl Participant for Inner {
+    fn flush_step(&self) -> bool {
+        if self.is_resting() {
+            return false;
+        }
+        self.prepare_spare() | self.flush_one()
+    }
+
+    fn compaction_step(&self) -> bool {
+        if !self.options.background || self.is_resting() {
+            return false;
+        }
+        self.remove_obsolete();
+        let Some(_compacting) = self.compacting.try_lock() else { return false };
+        let idle = self.is_idle();
+        let worked = match self.compact_one(idle, None) {
+            Ok(Compacted::Job(_)) => Ok(true),
+            Ok(Compacted::Nothing) => self.collect_one(idle),
+            Err(error) => Err(error),
+        };
+        match worked {
+            Ok(true) => {
+                *self.background_error.lock() = None;
+                self.remove_obsolete();
+                true
+            }
+            Ok(false) => {
+                if idle && self.flushes.lock().pending.is_empty() {
+                    self.settled.store(true, Ordering::Relaxed);
+                }
+                false
+            }
+            // The store is closing.
+            Err(Error::Busy) => false,
+            Err(error) => {
+                self.note_background_error(&error);
+                false
+            }
+        }
+    }
+
+    fn tick(&self) {
+        if self.closed.load(Ordering::Acquire) {
+            return;
+        }
+        self.sync_if_due();
+        let retry_at_ns = self.retry_at_ns.load(Ordering::Relaxed);
+        if retry_at_ns != 0 && self.resources.clock.steady_ns() >= retry_at_ns {
+            self.retry_at_ns.store(0, Ordering::Relaxed);
+            self.request(Work::Flush);
+            self.request(Work::Compaction);
+        }
+        if !self.settled.load(Ordering::Relaxed) && self.is_idle() {
+            if self.flush_is_worthwhile() {
+                let mut commit = self.commit.lock();
+                if self.check_writable().is_ok() {
+                    self.change_memtable(&mut commit);
+                }
+            }
+            self.request(Work::Compaction);
+        }
+    }
+}
+
+impl Inner {
+    /// Whether background work has nothing to do for now: the store is closed, read-only, or waits
+    /// before it tries again.
+    fn is_resting(&self) -> bool {
+        self.check_writable().is_err() || self.retry_at_ns.load(Ordering::Relaxed) != 0
+    }
+
+    fn is_idle(&self) -> bool {
+        self.idle_for() >= IDLE_AFTER
+    }
+
+    /// Makes one journal segment ready ahead of need; whether it did.
+    fn prepare_spare(&self) -> bool {
+        if self.log.lock().is_empty() || !self.pool.wants_spare() {
+            return false;
+        }
+        match self.pool.prepare() {
+            Ok(made) => made,
+            Err(error) => {
+                // Not a flush failing: the writer makes its segment itself, and tells its caller.
+                self.poison_if_sync_failed(&error);
+                false
+            }
+        }
+    }
+
+    /// Whether the unflushed journal of an idle store is much of what the store takes on disk.
+    fn flush_is_worthwhile(&self) -> bool {
+        let state = self.state.load();
+        if state.active.is_empty() || !state.immutables.is_empty() {
+            return false;
+        }
+        let start = self.commit.lock().memtable_start;
+        let unflushed = self.sync.appended_lsn().saturating_sub(start.lsn);
+        let tables: u64 = state.version.levels.iter().map(|level| level.bytes()).sum();
+        let segments: u64 = state.version.segments.kept().map(|kept| kept.end_offset).sum();
+        unflushed > IDLE_FLUSH_BYTES_MIN.max((tables + segments) / IDLE_FLUSH_SHARE)
+    }
+}

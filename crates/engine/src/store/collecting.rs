@@ -1,0 +1,242 @@
+//! Collection: freeing mostly dead journal segments without touching the tree.
+//!
+//! 1. Pick the deadest closed segments.
+//! 2. Copy the values that are still seen, by the tables as they stand or by a pinned snapshot, to a
+//!    collected segment with an index from where they stood.
+//! 3. Install: the new segment is kept, the old ones are dropped and answered by it.
+//!
+//! Memtables have no say in what is seen: a newer version that a power loss may still take back must
+//! not cost the older one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::inner::Inner;
+use super::state::{ReadState, SegmentEntry, Segments, find_in_tables};
+use super::stats::add;
+use crate::collection::{self, SegmentShare};
+use crate::error::{Error, Result};
+use crate::fault_points::{self, Bug};
+use crate::file_name;
+use crate::head::{Body, Entry};
+use crate::journal::{
+    Collected, CollectedIndex, CollectedWriter, Record, Segment, SegmentReader, Step, ValuePlace,
+};
+use crate::key::{SEQNO_MAX, SeqNo, ValueKind};
+use crate::version::{SegmentKind, SegmentMeta, VersionEdit};
+
+impl Inner {
+    /// Collects the segments that are worth it, if any; whether there were.
+    /// Requires: the caller holds `compacting`.
+    pub(super) fn collect_one(&self, idle: bool) -> Result<bool> {
+        let state = self.state.load_full();
+        let shares = segment_shares(&state);
+        let (ratio, bytes_max) =
+            (self.options.collection_live_ratio, self.options.segment_bytes_max);
+        let picked = collection::pick(&shares, ratio, bytes_max, idle);
+        if picked.is_empty() {
+            return Ok(false);
+        }
+        // Listed after the tables were looked at: a snapshot that is pinned later sees nothing older
+        // than what the tables show.
+        let snapshots = self.snapshots.list();
+        let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
+        let writer = CollectedWriter::new(self.pool.files().clone(), number, self.salt())?;
+        let mut collector = Collector { inner: self, state: &state, snapshots, writer };
+        let mut copied = Ok(());
+        for &segment in &picked {
+            copied = copied.and_then(|()| collector.copy_live(segment));
+        }
+        let writer = collector.writer;
+        if let Err(error) = copied {
+            writer.abandon();
+            return Err(error);
+        }
+        let collected = writer.finish()?;
+        let installed = self.install_collected(&state, &picked, &collected);
+        if installed.is_err() {
+            let _ = self.resources.fs.remove(collected.segment.path());
+        }
+        installed?;
+        add(&self.counters.collections, picked.len() as u64);
+        add(&self.counters.collection_bytes_written, collected.segment.end());
+        Ok(true)
+    }
+
+    fn install_collected(
+        &self,
+        state: &ReadState,
+        picked: &[u64],
+        collected: &Collected,
+    ) -> Result<()> {
+        let segment = &collected.segment;
+        let number = segment.number();
+        let mut edit = VersionEdit { segments_dropped: picked.to_vec(), ..VersionEdit::default() };
+        if collected.values > 0 {
+            edit.segments_kept.push(SegmentMeta {
+                number,
+                end_offset: segment.end(),
+                base_lsn: 0,
+                kind: SegmentKind::Collected,
+                capacity: segment.end(),
+            });
+            // Whatever one of the picked answered for, the new one answers for now.
+            let forwards = state.version.segments.forwards().map(|(old, _)| old);
+            let answered =
+                forwards.filter(|&old| picked.contains(&state.version.segments.answering(old)));
+            edit.forwards =
+                answered.chain(picked.iter().copied()).map(|old| (old, number)).collect();
+        } else {
+            let forwards = state.version.segments.forwards().map(|(old, _)| old);
+            edit.forwards_dropped = forwards
+                .filter(|&old| picked.contains(&state.version.segments.answering(old)))
+                .collect();
+        }
+        let index = Arc::new(CollectedIndex::read(segment)?);
+        let forwarded: Vec<u64> = edit.forwards.iter().map(|&(old, _)| old).collect();
+        let mut tree = self.tree.lock();
+        self.install(&mut tree, edit, |state| {
+            let segments = Arc::make_mut(&mut state.segments);
+            if collected.values == 0 {
+                return;
+            }
+            segments.insert(segment.clone());
+            let named = &state.version.segments;
+            for old in forwarded {
+                if named.named(old).count > 0 {
+                    let (index, to) = (index.clone(), segment.clone());
+                    segments.by_number.insert(old, SegmentEntry::Forwarded { index, to });
+                }
+            }
+        })?;
+        if collected.values == 0 {
+            let path = file_name::segment(&self.dir, number);
+            self.obsolete.push(path);
+        }
+        Ok(())
+    }
+
+    /// A number that differs from one file to the next.
+    fn salt(&self) -> u64 {
+        let clock = &self.resources.clock;
+        let mixed = clock.steady_ns() ^ clock.now_ms().rotate_left(40);
+        crate::key::hash(&(mixed ^ self.next_file_number.load(Ordering::Relaxed)).to_le_bytes())
+    }
+}
+
+/// The closed segments of a state and how much of each is live.
+pub(super) fn segment_shares(state: &ReadState) -> Vec<SegmentShare> {
+    let segments = &state.version.segments;
+    segments
+        .kept()
+        .map(|kept| SegmentShare {
+            number: kept.number,
+            bytes: kept.end_offset,
+            live_bytes: segments.live(kept.number).bytes,
+        })
+        .collect()
+}
+
+/// Copies what is live in some segments.
+struct Collector<'a> {
+    inner: &'a Inner,
+    state: &'a ReadState,
+    snapshots: Vec<SeqNo>,
+    writer: CollectedWriter,
+}
+
+impl Collector<'_> {
+    fn copy_live(&mut self, number: u64) -> Result<()> {
+        let segments = &self.state.segments;
+        let Some(SegmentEntry::Direct(segment)) = segments.by_number.get(&number) else {
+            unreachable!("a kept segment is open");
+        };
+        let segment = segment.clone();
+        let origins = origins(segments, number);
+        let mut reader = SegmentReader::new(&segment, 0)?;
+        loop {
+            if self.inner.cancel.load(Ordering::Relaxed) {
+                return Err(Error::Busy);
+            }
+            match reader.step()? {
+                Step::Record(record) => self.copy_record(&segment, &record, &origins)?,
+                Step::End => return Ok(()),
+                Step::Bad(what) => {
+                    return Err(Error::corruption(segment.path(), reader.offset(), what));
+                }
+            }
+        }
+    }
+
+    fn copy_record(
+        &mut self,
+        segment: &Arc<Segment>,
+        record: &Record,
+        origins: &HashMap<u64, Vec<ValuePlace>>,
+    ) -> Result<()> {
+        let seqnos = record.header.first_seqno..;
+        for (seqno, written) in seqnos.zip(&record.entries) {
+            if written.kind != ValueKind::PutRef {
+                continue;
+            }
+            let key = &record.meta[written.key.clone()];
+            let offset = record.value_offset(written);
+            let Some(entry) = self.live_entry(key, seqno, segment.number(), offset)? else {
+                continue;
+            };
+            if fault_points::is_planted(Bug::CollectionDropsLiveValue) && seqno % 2 == 0 {
+                continue;
+            }
+            let value: Bytes =
+                segment.read_value(offset, written.value_bytes, written.checksum, true)?;
+            let mut places = vec![(segment.number(), offset)];
+            places.extend(origins.get(&offset).into_iter().flatten());
+            self.writer.copy(&places, key, &entry, &value, written.checksum)?;
+        }
+        Ok(())
+    }
+
+    /// The entry of `seqno` if some reader of the tables sees it and its value is the one here.
+    fn live_entry(
+        &self,
+        key: &[u8],
+        seqno: SeqNo,
+        segment: u64,
+        offset: u64,
+    ) -> Result<Option<Entry>> {
+        let counters = &self.inner.read_counters;
+        let after = self.snapshots.partition_point(|&snapshot| snapshot < seqno);
+        let readers = self.snapshots[after..].iter().rev().copied();
+        for reader in std::iter::once(SEQNO_MAX).chain(readers) {
+            let found = find_in_tables(&self.state.version, key, reader, true, counters)?;
+            let Some(entry) = found.filter(|entry| entry.seqno == seqno) else { continue };
+            if let Body::Ref(pointer) = &entry.body
+                && let Some((to, at)) = self.state.segments.locate(pointer)
+                && (to.number(), at) == (segment, offset)
+            {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// By offset in a collected segment: the older places that still lead there.
+fn origins(segments: &Segments, number: u64) -> HashMap<u64, Vec<ValuePlace>> {
+    let mut origins: HashMap<u64, Vec<ValuePlace>> = HashMap::new();
+    for (&old, entry) in &segments.by_number {
+        if let SegmentEntry::Forwarded { index, to } = entry
+            && to.number() == number
+        {
+            for (place, new_offset) in index.iter() {
+                if place.0 == old {
+                    origins.entry(new_offset).or_default().push(place);
+                }
+            }
+        }
+    }
+    origins
+}

@@ -1,0 +1,126 @@
+//! Compactions: running what [`pick`] chose.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::inner::Inner;
+use super::stats::add;
+use super::tree::table_meta;
+use crate::compaction::job::{self, Job};
+use crate::compaction::output::OutputTable;
+use crate::compaction::pick::{self, Choice, Merge, PickOptions, Slice};
+use crate::error::Result;
+use crate::file_name;
+use crate::iter::merging::Source;
+use crate::key::SeqNo;
+use crate::version::{LiveTable, RunIter, TableMeta};
+
+/// Without a write for this long a store is idle: what is dead is cleaned up then.
+pub(super) const IDLE_AFTER: Duration = Duration::from_secs(1);
+
+/// Places inside a table where a job's slice may end.
+const BOUNDARIES_PER_TABLE: usize = 16;
+
+/// How a compaction went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Compacted {
+    /// Nothing was worth doing.
+    Nothing,
+    /// A job was done. Of a manual compaction, the end of its slice.
+    Job(Option<Bytes>),
+}
+
+impl Inner {
+    /// Runs one compaction job, if one is due. Requires: the caller holds `compacting`.
+    pub(super) fn compact_one(&self, idle: bool, manual: Option<Slice>) -> Result<Compacted> {
+        let version = self.state.load().version.clone();
+        let snapshots = self.snapshots.list();
+        let options = PickOptions {
+            level_runs_max: self.options.level_runs_max,
+            job_bytes_max: self.options.compaction_job_bytes_max,
+            level1_bytes: self.options.memtable_bytes as u64 * self.options.level_runs_max as u64,
+            snapshots: &snapshots,
+            now_ms: self.resources.clock.now_ms(),
+            idle,
+            busy: &[],
+            manual,
+            boundaries: &boundaries,
+            range_tombstones: &|table| table.range_tombstones().collect(),
+        };
+        let edit = match pick::pick(&version, &options) {
+            Choice::DoNothing => return Ok(Compacted::Nothing),
+            Choice::Move(moved) => moved.edit(moved.run.id(|| self.take_number())),
+            Choice::Drop(drop) => drop.edit(),
+            Choice::Merge(merge) => {
+                self.merge(&merge, &snapshots)?;
+                return Ok(Compacted::Job(merge.slice.end));
+            }
+        };
+        self.install(&mut self.tree.lock(), edit, |_| {})?;
+        let start = options.manual.and_then(|slice| slice.start);
+        Ok(Compacted::Job(Some(start.unwrap_or_default())))
+    }
+
+    fn merge(&self, merge: &Merge, snapshots: &[SeqNo]) -> Result<()> {
+        let segments = self.state.load().segments.clone();
+        let sources = merge
+            .inputs
+            .iter()
+            .map(|input| -> Source { Box::new(RunIter::new(input.tables.clone(), false)) });
+        let job = Job {
+            sources: sources.collect(),
+            range_tombstones: merge.tables().flat_map(|table| table.range_tombstones()).collect(),
+            start: merge.slice.start.clone(),
+            end: merge.slice.end.clone(),
+            bottom: merge.bottom,
+            snapshots: snapshots.to_vec(),
+            now_ms: self.resources.clock.now_ms(),
+            direct: &|pointer| segments.direct(pointer),
+            cancel: &self.cancel,
+        };
+        let output = self.output(merge.output_level);
+        let result = job::run(job, &self.resources.fs, &self.next_file_number, output)?;
+        let metas: Vec<TableMeta> = result.tables.iter().map(table_meta).collect();
+        let bytes_out = result.tables.iter().map(|table| table.built.file_bytes).sum();
+        let installed = {
+            let mut tree = self.tree.lock();
+            let edit = merge.edit(metas, merge.output_run.id(|| self.take_number()));
+            self.install(&mut tree, edit, |_| {})
+        };
+        if installed.is_err() {
+            self.discard(&result.tables);
+        }
+        installed?;
+        add(&self.counters.compactions, 1);
+        add(&self.counters.compaction_bytes_read, merge.input_bytes());
+        add(&self.counters.compaction_bytes_written, bytes_out);
+        Ok(())
+    }
+
+    /// A number for a file or a run.
+    pub(super) fn take_number(&self) -> u64 {
+        self.next_file_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Removes files that a job wrote and could not install, unless the manifest may name them. What
+    /// can't be removed goes at the next open.
+    fn discard(&self, tables: &[OutputTable]) {
+        if self.poison.get().is_some() {
+            return;
+        }
+        for table in tables {
+            let path = file_name::table(&self.dir, table.number);
+            self.resources.file_cache.forget(&path);
+            let _ = self.resources.fs.remove(&path);
+        }
+    }
+}
+
+/// Keys that cut a table into parts of about equal size.
+fn boundaries(table: &LiveTable) -> Vec<Bytes> {
+    let keys = table.table().boundary_keys();
+    let step = (keys.len() / BOUNDARIES_PER_TABLE).max(1);
+    keys.step_by(step).skip(1).map(Bytes::copy_from_slice).collect()
+}

@@ -1,0 +1,230 @@
+//! Flushes: immutable memtables to L0, in any number of threads, installed in their order.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::inner::{FlushState, Inner, PendingFlush};
+use super::stats::add;
+use super::tree::table_meta;
+use crate::compaction::job::{self, Job};
+use crate::compaction::output::{OutputOptions, OutputTable};
+use crate::error::{Error, Result};
+use crate::iter::merging::Source;
+use crate::journal::JournalPosition;
+use crate::memtable::Memtable;
+use crate::resources::Work;
+use crate::version::{Added, VersionEdit};
+
+/// Failed background work is tried again after this.
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+impl Inner {
+    /// Writes one waiting memtable to tables and installs what is ready; whether there may be more.
+    pub(super) fn flush_one(&self) -> bool {
+        let Some((memtable, end)) = self.pick_flush() else { return false };
+        let started_ns = self.resources.clock.steady_ns();
+        let result = self.write_memtable(&memtable, end);
+        let result = self.note_written(&memtable, result).and_then(|()| self.install_flushes());
+        let elapsed_ns = self.resources.clock.steady_ns() - started_ns;
+        self.throttle.note_drain(memtable.bytes() as u64, Duration::from_nanos(elapsed_ns));
+        if let Err(error) = &result {
+            self.note_background_error(error);
+        }
+        let is_ok = result.is_ok();
+        let mut flushes = self.flushes.lock();
+        flushes.failure = result.err();
+        flushes.running -= 1;
+        drop(flushes);
+        self.flush_ended.notify_all();
+        self.request(Work::Compaction);
+        is_ok
+    }
+
+    /// Takes the oldest waiting memtable.
+    fn pick_flush(&self) -> Option<(Arc<Memtable>, JournalPosition)> {
+        let mut flushes = self.flushes.lock();
+        if flushes.is_closed {
+            return None;
+        }
+        let is_waiting = |pending: &PendingFlush| matches!(pending.state, FlushState::Waiting);
+        // One that is written waits for an older one, or for another try at installing it.
+        let is_blocked = |pending: &PendingFlush| matches!(pending.state, FlushState::Written(_));
+        let at = flushes.pending.iter().position(is_waiting);
+        let at = at.or_else(|| {
+            let front = flushes.pending.front()?;
+            (is_blocked(front) && flushes.running == 0).then_some(0)
+        })?;
+        let picked = &mut flushes.pending[at];
+        let (memtable, end) = (picked.memtable.clone(), picked.end);
+        if is_waiting(picked) {
+            picked.state = FlushState::Running;
+        }
+        let has_more = flushes.pending.iter().any(is_waiting);
+        flushes.running += 1;
+        drop(flushes);
+        if has_more {
+            // Another thread may take the next one meanwhile.
+            self.request(Work::Flush);
+        }
+        Some((memtable, end))
+    }
+
+    /// Records how writing a memtable went.
+    fn note_written(
+        &self,
+        memtable: &Arc<Memtable>,
+        written: Result<Option<Vec<OutputTable>>>,
+    ) -> Result<()> {
+        let mut flushes = self.flushes.lock();
+        let mut pending = flushes.pending.iter_mut();
+        let pending = pending
+            .find(|pending| Arc::ptr_eq(&pending.memtable, memtable))
+            .expect("a running flush is pending");
+        match written {
+            Ok(Some(tables)) => pending.state = FlushState::Written(tables),
+            Ok(None) => {}
+            Err(error) => {
+                pending.state = FlushState::Waiting;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a memtable to tables; `None` when that was done before.
+    fn write_memtable(
+        &self,
+        memtable: &Arc<Memtable>,
+        end: JournalPosition,
+    ) -> Result<Option<Vec<OutputTable>>> {
+        let is_written = self.flushes.lock().pending.iter().any(|pending| {
+            Arc::ptr_eq(&pending.memtable, memtable)
+                && matches!(pending.state, FlushState::Written(_))
+        });
+        if is_written {
+            return Ok(None);
+        }
+        let sources: Vec<Source> = vec![Box::new(memtable.iter())];
+        let job = Job {
+            sources,
+            range_tombstones: memtable.range_tombstones().iter().collect(),
+            start: None,
+            end: None,
+            bottom: false,
+            snapshots: self.snapshots.list(),
+            now_ms: self.resources.clock.now_ms(),
+            direct: &|pointer| *pointer,
+            cancel: &std::sync::atomic::AtomicBool::new(false),
+        };
+        let result = job::run(job, &self.resources.fs, &self.next_file_number, self.output(0))?;
+        // What a table points at must be on disk before the manifest names the table, and replay takes
+        // everything before its start for durable.
+        self.sync_upto(end.lsn)?;
+        let bytes = result.tables.iter().map(|table| table.built.file_bytes).sum();
+        add(&self.counters.flush_bytes_written, bytes);
+        Ok(Some(result.tables))
+    }
+
+    /// Installs the written memtables at the front of the queue, oldest first.
+    fn install_flushes(&self) -> Result<()> {
+        let mut tree = self.tree.lock();
+        loop {
+            let (memtable, end, tables) = {
+                let mut flushes = self.flushes.lock();
+                let Some(front) = flushes.pending.front_mut() else { return Ok(()) };
+                match &mut front.state {
+                    FlushState::Written(tables) => {
+                        (front.memtable.clone(), front.end, std::mem::take(tables))
+                    }
+                    _ => return Ok(()),
+                }
+            };
+            let run_id = self.take_number();
+            let added =
+                tables.iter().map(|table| Added { level: 0, run_id, meta: table_meta(table) });
+            let edit = VersionEdit {
+                added: added.collect(),
+                replay_from: Some(end),
+                ..VersionEdit::default()
+            };
+            if let Err(error) = self.install(&mut tree, edit, |state| {
+                state.immutables.retain(|other| !Arc::ptr_eq(other, &memtable));
+            }) {
+                // What was written is kept for the next try.
+                let mut flushes = self.flushes.lock();
+                let front = flushes.pending.front_mut().expect("the front is pending");
+                front.state = FlushState::Written(tables);
+                return Err(error);
+            }
+            {
+                let mut flushes = self.flushes.lock();
+                flushes.pending.pop_front();
+                flushes.installed += 1;
+            }
+            self.immutable_bytes.fetch_sub(memtable.bytes(), Ordering::Relaxed);
+            self.resources.memtable_bytes.fetch_sub(memtable.bytes(), Ordering::Relaxed);
+            self.refresh_pressure();
+            add(&self.counters.flushes, 1);
+        }
+    }
+
+    /// Makes the active memtable immutable, if it holds anything, and waits until all are flushed.
+    pub(super) fn flush_all(&self) -> Result<()> {
+        self.check_writable()?;
+        {
+            let mut commit = self.commit.lock();
+            if !self.state.load().active.is_empty() {
+                self.change_memtable(&mut commit);
+            }
+        }
+        self.wait_for_flushes()
+    }
+
+    /// Waits until no memtable waits for its flush.
+    pub(super) fn wait_for_flushes(&self) -> Result<()> {
+        if self.resources.is_inline() {
+            while self.flush_one() {}
+        }
+        let mut flushes = self.flushes.lock();
+        flushes.failure = None;
+        while !flushes.pending.is_empty() {
+            if let Some(failure) = &flushes.failure {
+                return Err(failure.clone());
+            }
+            self.check_writable()?;
+            if self.resources.is_inline() {
+                return Err(Error::Busy);
+            }
+            self.request(Work::Flush);
+            self.flush_ended.wait_for(&mut flushes, RETRY_AFTER);
+        }
+        Ok(())
+    }
+
+    /// How tables of a level are written.
+    pub(super) fn output(&self, level: usize) -> OutputOptions {
+        OutputOptions {
+            dir: self.dir.clone(),
+            // L0 files are smaller, so that a compaction's slice of eight runs can end between them.
+            table_bytes: match level {
+                0 => self
+                    .options
+                    .table_bytes
+                    .min(self.options.memtable_bytes as u64 / 4)
+                    .max(4 << 10),
+                _ => self.options.table_bytes,
+            },
+            block_bytes: self.options.block_bytes,
+            compression: self.options.compression[level],
+        }
+    }
+
+    /// Keeps a failure of background work for the figures, and delays the next try.
+    pub(super) fn note_background_error(&self, error: &Error) {
+        self.poison_if_sync_failed(error);
+        *self.background_error.lock() = Some(error.to_string());
+        let retry_at_ns = self.resources.clock.steady_ns() + RETRY_AFTER.as_nanos() as u64;
+        self.retry_at_ns.store(retry_at_ns, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,256 @@
+//! The parts of an open store and who may touch which.
+//!
+//! Locks, in the order in which they may be taken: `commit` (one writer at a time), `tree` (one
+//! version edit at a time), `install` (replacing the read state). A read takes none of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
+
+use super::snapshot::SnapshotList;
+use super::state::ReadState;
+use super::stats::Counters;
+use crate::error::{Error, Result};
+use crate::journal::{
+    JournalPosition, JournalWriter, SEGMENT_HEADER_BYTES, Segment, SegmentPool, SyncState,
+};
+use crate::manifest::Manifest;
+use crate::memtable::Memtable;
+use crate::obsolete::ObsoleteQueue;
+use crate::options::Options;
+use crate::resources::{Participant, Resources, Work};
+use crate::sstable::ReadCounters;
+use crate::stall::{self, Throttle};
+
+/// An open store.
+pub(crate) struct Inner {
+    /// The store itself, for handing out.
+    pub(super) this: Weak<Inner>,
+    pub(super) dir: PathBuf,
+    pub(super) options: Options,
+    pub(super) resources: Arc<Resources>,
+    /// The directory's lock; let go by `close`.
+    pub(super) lock: Mutex<Option<Box<dyn Send + Sync>>>,
+
+    /// Everything a read needs.
+    pub(super) state: ArcSwap<ReadState>,
+    /// Held while `state` is replaced.
+    pub(super) install: Mutex<()>,
+    /// The last write that reads see.
+    pub(super) visible_seqno: AtomicU64,
+    pub(super) snapshots: SnapshotList,
+
+    /// One writer at a time.
+    pub(super) commit: Mutex<Commit>,
+    pub(super) sync: Arc<SyncState>,
+    pub(super) pool: Arc<SegmentPool>,
+    /// The segments that replay would read, oldest first; the last takes the writes.
+    pub(super) log: Mutex<Vec<LogSegment>>,
+    /// Segments that nothing durable refers to, waiting for their last reader.
+    pub(super) retired: Mutex<Vec<Arc<Segment>>>,
+
+    /// One edit at a time.
+    pub(super) tree: Mutex<Tree>,
+    pub(super) next_file_number: Arc<AtomicU64>,
+    pub(super) obsolete: Arc<ObsoleteQueue>,
+
+    /// Memtables on their way out, oldest first.
+    pub(super) flushes: Mutex<FlushQueue>,
+    /// Signalled when a flush ended, well or not.
+    pub(super) flush_ended: Condvar,
+    pub(super) immutable_bytes: AtomicUsize,
+    /// Held while a compaction or collection job runs.
+    pub(super) compacting: Mutex<()>,
+
+    pub(super) throttle: Throttle,
+    /// `write_pressure` as bits, refreshed when memtables or the tree change.
+    pub(super) pressure_bits: AtomicU64,
+    /// Why writing ended.
+    pub(super) poison: OnceLock<String>,
+    pub(super) closed: AtomicBool,
+    /// Tells running jobs to give up.
+    pub(super) cancel: AtomicBool,
+    pub(super) counters: Counters,
+    pub(super) read_counters: ReadCounters,
+    /// Clock reading by which a sync must have started; `NEVER_NS` for none.
+    pub(super) sync_due_ns: AtomicU64,
+    /// Nothing was written since idle work last found nothing to do.
+    pub(super) settled: AtomicBool,
+    /// Clock reading of the last write, for telling idleness.
+    pub(super) last_write_ns: AtomicU64,
+    /// Clock reading before which failed background work is not tried again.
+    pub(super) retry_at_ns: AtomicU64,
+    pub(super) background_error: Mutex<Option<String>>,
+    pub(super) opening: OpeningFigures,
+}
+
+/// What opening found; never changes.
+#[derive(Debug, Default)]
+pub(super) struct OpeningFigures {
+    pub(super) elapsed: Duration,
+    pub(super) replayed_bytes: u64,
+    pub(super) torn_bytes: u64,
+    pub(super) torn_records: u64,
+}
+
+/// What a writer holds.
+#[derive(Debug)]
+pub(super) struct Commit {
+    pub(super) writer: JournalWriter,
+    pub(super) last_seqno: u64,
+    /// Where the active memtable's first record is, or will be.
+    pub(super) memtable_start: JournalPosition,
+}
+
+/// What a version edit holds.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) manifest: Manifest,
+}
+
+/// A segment of the log that is written or may have to be replayed.
+#[derive(Debug)]
+pub(super) struct LogSegment {
+    pub(super) segment: Arc<Segment>,
+    /// LSN of its first record.
+    pub(super) base_lsn: u64,
+}
+
+/// Memtables on their way out.
+#[derive(Debug, Default)]
+pub(super) struct FlushQueue {
+    pub(super) pending: std::collections::VecDeque<PendingFlush>,
+    /// Flushes that run, to be waited for by `let_go`.
+    pub(super) running: usize,
+    /// No flush may start any more.
+    pub(super) is_closed: bool,
+    /// Memtables installed since the store was opened, for waiting.
+    pub(super) installed: u64,
+    /// The last failure since a flush succeeded.
+    pub(super) failure: Option<Error>,
+}
+
+/// One memtable on its way out.
+#[derive(Debug)]
+pub(super) struct PendingFlush {
+    pub(super) memtable: Arc<Memtable>,
+    /// Where the journal goes on after it.
+    pub(super) end: JournalPosition,
+    pub(super) state: FlushState,
+}
+
+#[derive(Debug)]
+pub(super) enum FlushState {
+    Waiting,
+    Running,
+    Written(Vec<crate::compaction::output::OutputTable>),
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// Refuses when the store was closed.
+    pub(super) fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::InvalidArgument("the store is closed".into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses when writing has ended.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        match self.poison.get() {
+            Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends writing for good when `error` means that the outcome of a sync is unknown.
+    pub(super) fn poison_if_sync_failed(&self, error: &Error) {
+        match error {
+            Error::ReadOnly { cause } => {
+                let _ = self.poison.set(cause.clone());
+            }
+            Error::Io { op: "sync", .. } => {
+                let _ = self.poison.set(error.to_string());
+            }
+            _ => {}
+        }
+    }
+
+    /// Replaces the read state by what `change` makes of it.
+    pub(super) fn change_state(&self, change: impl FnOnce(&mut ReadState)) {
+        let _install = self.install.lock();
+        let mut state = ReadState::clone(&self.state.load());
+        change(&mut state);
+        self.state.store(Arc::new(state));
+        self.refresh_pressure();
+    }
+
+    /// Recomputes the write pressure from the state.
+    pub(super) fn refresh_pressure(&self) {
+        let state = self.state.load();
+        let own = stall::pressure(
+            self.immutable_bytes.load(Ordering::Relaxed),
+            self.options.write_buffer_bytes,
+            self.options.memtable_bytes,
+            state.version.levels[0].runs.len(),
+            self.options.level_runs_max,
+        );
+        self.pressure_bits.store(own.to_bits(), Ordering::Relaxed);
+    }
+
+    /// How far background work lags, 0.0 to 1.0: this store's own or that of the shared budget.
+    pub(super) fn pressure(&self) -> f64 {
+        let own = f64::from_bits(self.pressure_bits.load(Ordering::Relaxed));
+        let used = self.resources.memtable_bytes.load(Ordering::Relaxed);
+        let budget = self.resources.options.write_buffer_bytes;
+        if used <= budget / 2 {
+            return own;
+        }
+        own.max((used as f64 / budget as f64).min(1.0))
+    }
+
+    /// Makes a segment that the writer has just started known to readers. Requires: the commit lock.
+    pub(super) fn note_rotation(&self, commit: &Commit) {
+        let Some(active) = commit.writer.active() else { return };
+        let mut log = self.log.lock();
+        if log.last().is_some_and(|last| Arc::ptr_eq(&last.segment, active)) {
+            return;
+        }
+        let position = commit.writer.position();
+        let base_lsn = position.lsn - (position.offset - SEGMENT_HEADER_BYTES);
+        log.push(LogSegment { segment: active.clone(), base_lsn });
+        drop(log);
+        self.change_state(|state| Arc::make_mut(&mut state.segments).insert(active.clone()));
+        self.request(Work::Flush);
+    }
+
+    /// Asks the resources for background work.
+    pub(super) fn request(&self, work: Work) {
+        let this: Weak<dyn Participant> = self.this.clone();
+        self.resources.request(work, this);
+    }
+
+    /// Does the work that is due, where no thread would.
+    pub(super) fn run_inline(&self) {
+        if self.resources.is_inline() && !self.closed.load(Ordering::Acquire) {
+            self.resources.run_inline(self);
+        }
+    }
+
+    /// `Error::io` for a path in this store.
+    pub(super) fn io(op: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.to_owned();
+        move |error| Error::io(op, &path, error)
+    }
+}

@@ -1,0 +1,271 @@
+//! Long work on request: compaction, checkpoints, verification, closing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::compacting::Compacted;
+use super::inner::Inner;
+use super::state::SegmentEntry;
+use crate::compaction::pick::Slice;
+use crate::error::{Error, Result};
+use crate::file_name;
+use crate::head::Body;
+use crate::iter::InternalIterator;
+use crate::journal::verify_segment;
+use crate::manifest::Manifest;
+use crate::vfs::{File, FileSystem};
+
+/// Bytes copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+/// One damaged place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The file.
+    pub file: PathBuf,
+    /// Offset of the damaged unit in it.
+    pub offset: u64,
+    /// What was found.
+    pub what: String,
+}
+
+/// What a verification found.
+#[derive(Debug, Clone, Default)]
+pub struct VerifyReport {
+    /// Tables read.
+    pub tables: u64,
+    /// Journal segments read.
+    pub segments: u64,
+    /// Entries in the tables.
+    pub entries: u64,
+    /// Values in the journal.
+    pub values: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Every damaged place.
+    pub damage: Vec<Damage>,
+}
+
+impl Inner {
+    /// Merges everything in the range to the bottom, then collects what is mostly dead.
+    pub(super) fn compact(
+        &self,
+        start: Option<&[u8]>,
+        end: Option<&[u8]>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<()> {
+        self.flush_all()?;
+        let _compacting = self.compacting.lock();
+        let total = self.state.load().version.levels.iter().map(|level| level.bytes()).sum();
+        let before = self.counters.compaction_bytes_read.load(Ordering::Relaxed);
+        progress(0, total);
+        let mut slice = Slice {
+            start: start.map(Bytes::copy_from_slice),
+            end: end.map(Bytes::copy_from_slice),
+        };
+        loop {
+            self.check_writable()?;
+            let compacted = self.compact_one(true, Some(slice.clone()));
+            match compacted.inspect_err(|error| self.poison_if_sync_failed(error))? {
+                Compacted::Nothing | Compacted::Job(None) => break,
+                Compacted::Job(reached) => slice.start = reached,
+            }
+            self.remove_obsolete();
+            let done = self.counters.compaction_bytes_read.load(Ordering::Relaxed) - before;
+            progress(done.min(total), total);
+        }
+        while self.collect_one(true)? {
+            self.check_writable()?;
+            self.remove_obsolete();
+        }
+        self.remove_obsolete();
+        progress(total, total);
+        Ok(())
+    }
+
+    /// Makes a consistent copy of the store in a new directory by hard links.
+    ///
+    /// Everything is flushed first, so that the copy needs no journal but for values that stay there.
+    /// A file that is linked is never written again: the segment that takes the writes is closed
+    /// first, and a linked segment is never reused.
+    pub(super) fn checkpoint(&self, dir: &Path) -> Result<()> {
+        self.check_writable()?;
+        let fs = &self.resources.fs;
+        if fs.exists(dir).map_err(Inner::io("look up", dir))?
+            && !fs.list(dir).map_err(Inner::io("list", dir))?.is_empty()
+        {
+            return Err(Error::InvalidArgument(format!("{} is not empty", dir.display())));
+        }
+        fs.create_dir_all(dir).map_err(Inner::io("create", dir))?;
+        self.flush_all()?;
+        self.sync_all()?;
+        let tree = self.tree.lock();
+        let state = self.state.load_full();
+        for (_, table) in state.version.tables() {
+            let (from, to) =
+                (file_name::table(&self.dir, table.number), file_name::table(dir, table.number));
+            fs.hard_link(&from, &to).map_err(Inner::io("link", &to))?;
+        }
+        let mut edit = state.version.to_edit();
+        for kept in state.version.segments.kept() {
+            let (from, to) =
+                (file_name::segment(&self.dir, kept.number), file_name::segment(dir, kept.number));
+            fs.hard_link(&from, &to).map_err(Inner::io("link", &to))?;
+            if let Some(SegmentEntry::Direct(segment)) = state.segments.by_number.get(&kept.number)
+            {
+                segment.forbid_recycling();
+            }
+        }
+        // Of the log, the copy needs where replay starts: tables point before that place.
+        let replay_from = state.version.replay_from;
+        for log in self.log.lock().iter() {
+            if log.segment.number() == replay_from.segment {
+                let (from, to) = (
+                    file_name::segment(&self.dir, replay_from.segment),
+                    file_name::segment(dir, replay_from.segment),
+                );
+                copy_file(fs, &from, &to, replay_from.offset)?;
+            }
+        }
+        let number = self.take_number();
+        edit.next_file_number = Some(number + 1);
+        Manifest::create(&**fs, dir, number, &edit)?;
+        drop(tree);
+        Ok(())
+    }
+
+    /// Reads every table and every segment that is kept and checks them.
+    pub(super) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
+        self.check_open()?;
+        let state = self.state.load_full();
+        let segments: Vec<_> = state.segments.segments().cloned().collect();
+        let tables: u64 = state.version.levels.iter().map(|level| level.bytes()).sum();
+        let total = tables + segments.iter().map(|segment| segment.end()).sum::<u64>();
+        let mut report = VerifyReport::default();
+        for (_, live) in state.version.tables() {
+            let table = live.table();
+            let begun = report.bytes;
+            let found = table.verify(&mut |bytes| progress(begun + bytes, total));
+            report.tables += 1;
+            report.bytes += live.bytes();
+            report.entries += live.properties.entries;
+            let is_sound = found.is_empty();
+            report.damage.extend(found.into_iter().map(|damage| Damage {
+                file: table.path().to_owned(),
+                offset: damage.offset,
+                what: damage.what,
+            }));
+            if is_sound {
+                self.verify_pointers(live, &state, &mut report)?;
+            }
+            progress(report.bytes, total);
+        }
+        for segment in segments {
+            let found = verify_segment(&segment, 0)?;
+            report.segments += 1;
+            report.values += found.values;
+            report.bytes += segment.end();
+            report.damage.extend(found.damage.into_iter().map(|damage| Damage {
+                file: damage.file,
+                offset: damage.offset,
+                what: damage.what,
+            }));
+            progress(report.bytes, total);
+        }
+        Ok(report)
+    }
+
+    /// Checks that every pointer of a table leads into a known segment.
+    fn verify_pointers(
+        &self,
+        live: &crate::version::LiveTable,
+        state: &super::state::ReadState,
+        report: &mut VerifyReport,
+    ) -> Result<()> {
+        if live.properties.segment_refs.is_empty() {
+            return Ok(());
+        }
+        let mut iter = live.table().iter(false);
+        iter.seek_to_first()?;
+        while iter.valid() {
+            if let Body::Ref(pointer) = iter.entry()?.body {
+                let located = state.segments.locate(&pointer);
+                let is_known = state.segments.by_number.contains_key(&pointer.segment);
+                let reaches = located.is_none_or(|(segment, offset)| {
+                    offset + u64::from(pointer.length) <= segment.end()
+                });
+                if !is_known || !reaches {
+                    report.damage.push(Damage {
+                        file: live.table().path().to_owned(),
+                        offset: 0,
+                        what: format!(
+                            "an entry points at byte {} of segment {}, which is not there",
+                            pointer.offset, pointer.segment
+                        ),
+                    });
+                }
+            }
+            iter.next()?;
+        }
+        Ok(())
+    }
+
+    /// Flushes, syncs, marks the journal's end and lets the directory go.
+    pub(super) fn close(&self) -> Result<()> {
+        self.check_open()?;
+        let flushed = match self.check_writable() {
+            Ok(()) => self.flush_all().and_then(|()| self.sync_all()),
+            Err(error) => Err(error),
+        };
+        self.let_go();
+        flushed
+    }
+
+    /// Ends background work and lets the directory go. What was written is synced; what is in
+    /// memtables is found in the journal by the next open.
+    pub(super) fn let_go(&self) {
+        self.cancel.store(true, Ordering::Release);
+        let running = self.compacting.lock();
+        let mut flushes = self.flushes.lock();
+        flushes.is_closed = true;
+        while flushes.running > 0 {
+            self.flush_ended.wait(&mut flushes);
+        }
+        let pending = std::mem::take(&mut flushes.pending);
+        drop(flushes);
+        let bytes: usize = pending.iter().map(|pending| pending.memtable.bytes()).sum();
+        self.resources.memtable_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        // From here on nobody else writes to the journal: whoever takes the lock looks at `closed`.
+        let mut commit = self.commit.lock();
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if self.poison.get().is_none() && self.sync.sync_upto(self.sync.appended_lsn()).is_ok() {
+            // What fails here costs the proof of a clean end, not data: whoever asked for a sync had it.
+            let next_seqno = commit.last_seqno + 1;
+            let _ = commit.writer.append_mark(next_seqno, self.resources.clock.now_ms());
+            let _ = self.sync.sync_upto(u64::MAX);
+        }
+        self.remove_obsolete();
+        drop(running);
+        *self.lock.lock() = None;
+    }
+}
+
+/// Copies the first `len` bytes of a file to a new one, synced.
+fn copy_file(fs: &Arc<dyn FileSystem>, from: &Path, to: &Path, len: u64) -> Result<()> {
+    let source = fs.open_read(from).map_err(Inner::io("open", from))?;
+    let target: Arc<dyn File> = fs.create(to).map_err(Inner::io("create", to))?;
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut at = 0;
+    while at < len {
+        let piece = COPY_BYTES.min((len - at) as usize);
+        source.read_exact_at(&mut buffer[..piece], at).map_err(Inner::io("read", from))?;
+        target.write_all_at(&buffer[..piece], at).map_err(Inner::io("write", to))?;
+        at += piece as u64;
+    }
+    target.sync_data().map_err(Inner::io("sync", to))
+}

@@ -1,0 +1,397 @@
+//! Opening a store.
+//!
+//! 1. Lock the directory.
+//! 2. Recover the manifest: which tables and closed segments there are, and where replay starts.
+//! 3. Open the tables and segments; any that is missing or damaged refuses the store.
+//! 4. Replay the journal into memtables.
+//! 5. Write a new manifest, and remove the files that nothing names.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
+
+use super::durability::NEVER_NS;
+use super::inner::{
+    Commit, FlushQueue, FlushState, Inner, LogSegment, OpeningFigures, PendingFlush, Tree,
+};
+use super::snapshot::SnapshotList;
+use super::state::{ReadState, SegmentEntry, Segments};
+use super::write::insert;
+use crate::error::{Error, Result};
+use crate::fault_points::{self, Bug};
+use crate::file_name::{self, FileKind};
+use crate::journal::{
+    CollectedIndex, JournalFiles, JournalPosition, JournalWriter, Recovered, SEGMENT_HEADER_BYTES,
+    Segment, SegmentOptions, SegmentPool, SyncState, recover,
+};
+use crate::key::hash;
+use crate::manifest::{self, Manifest};
+use crate::memtable::Memtable;
+use crate::obsolete::{FileGuard, ObsoleteQueue};
+use crate::options::{Durability, JournalWriting, Options};
+use crate::resources::{Participant, Resources, Work};
+use crate::sstable::Table;
+use crate::version::{LiveTable, TableMeta, Version};
+
+impl Inner {
+    /// Opens the store in `dir`.
+    pub(super) fn open(
+        dir: &Path,
+        options: Options,
+        resources: Arc<Resources>,
+    ) -> Result<Arc<Inner>> {
+        options.check()?;
+        let started_ns = resources.clock.steady_ns();
+        let lock = lock_directory(dir, &options, &resources)?;
+        let opening = Opening { dir, options: &options, resources: &resources };
+        let names = opening.list()?;
+        let obsolete = ObsoleteQueue::new();
+        let (version, old_manifest) = opening.recover_manifest(&names, &obsolete)?;
+        let beyond = names.iter().filter_map(|(_, kind)| number_of(*kind)).max().unwrap_or(0) + 1;
+        let next_file_number = Arc::new(AtomicU64::new(version.next_file_number.max(beyond)));
+        let files = Arc::new(JournalFiles {
+            fs: resources.fs.clone(),
+            dir: dir.to_owned(),
+            file_cache: resources.file_cache.clone(),
+            reading: options.reading,
+        });
+        let mut segments = opening.open_segments(&files, &version)?;
+        let replayed = opening.replay(&files, &names, &version)?;
+        for segment in &replayed.recovered.segments {
+            segments.insert(segment.clone());
+        }
+        let last_seqno = match fault_points::is_planted(Bug::ReuseSeqNoAfterCrash) {
+            true => version.last_seqno,
+            false => version.last_seqno.max(replayed.recovered.last_seqno),
+        };
+        let manifest = opening.new_manifest(&version, &next_file_number, last_seqno)?;
+        opening.remove_unnamed(&names, &version, &replayed.recovered, old_manifest);
+
+        let pool = Arc::new(opening.segment_pool(&files, &next_file_number));
+        for &(number, bytes) in &replayed.recovered.spares {
+            pool.adopt(number, bytes);
+        }
+        let end = replayed.recovered.end;
+        let sync = Arc::new(SyncState::new(end.lsn));
+        let immutable_bytes: usize = replayed.pending.iter().map(|p| p.memtable.bytes()).sum();
+        resources.memtable_bytes.fetch_add(immutable_bytes, Ordering::Relaxed);
+        let state = ReadState {
+            active: replayed.active,
+            immutables: replayed.pending.iter().rev().map(|p| p.memtable.clone()).collect(),
+            version: Arc::new(version),
+            segments: Arc::new(segments),
+        };
+        let inner = Arc::new_cyclic(|this: &Weak<Inner>| Inner {
+            this: this.clone(),
+            dir: dir.to_owned(),
+            lock: Mutex::new(Some(lock)),
+            state: ArcSwap::from_pointee(state),
+            install: Mutex::new(()),
+            visible_seqno: AtomicU64::new(last_seqno),
+            snapshots: SnapshotList::default(),
+            commit: Mutex::new(Commit {
+                writer: JournalWriter::new(pool.clone(), sync.clone(), end),
+                last_seqno,
+                memtable_start: replayed.active_start,
+            }),
+            sync,
+            pool,
+            log: Mutex::new(log_of(&replayed.recovered)),
+            retired: Mutex::default(),
+            tree: Mutex::new(Tree { manifest }),
+            next_file_number,
+            obsolete,
+            flushes: Mutex::new(FlushQueue { pending: replayed.pending, ..FlushQueue::default() }),
+            flush_ended: Condvar::new(),
+            immutable_bytes: AtomicUsize::new(immutable_bytes),
+            compacting: Mutex::new(()),
+            throttle: Default::default(),
+            pressure_bits: AtomicU64::new(0),
+            poison: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            cancel: AtomicBool::new(false),
+            counters: Default::default(),
+            read_counters: Default::default(),
+            sync_due_ns: AtomicU64::new(NEVER_NS),
+            settled: AtomicBool::new(false),
+            last_write_ns: AtomicU64::new(resources.clock.steady_ns()),
+            retry_at_ns: AtomicU64::new(0),
+            background_error: Mutex::default(),
+            opening: OpeningFigures {
+                elapsed: Duration::from_nanos(resources.clock.steady_ns() - started_ns),
+                replayed_bytes: replayed.recovered.replayed_bytes,
+                torn_bytes: replayed.recovered.torn_bytes,
+                torn_records: replayed.recovered.torn_records,
+            },
+            options: options.clone(),
+            resources: resources.clone(),
+        });
+        inner.start(&replayed.recovered)?;
+        Ok(inner)
+    }
+
+    /// Proves to the next recovery what this one made durable, and has the background work begin.
+    fn start(self: &Arc<Self>, recovered: &Recovered) -> Result<()> {
+        if recovered.proven_lsn < recovered.end.lsn {
+            let mut commit = self.commit.lock();
+            let next_seqno = commit.last_seqno + 1;
+            // Without the mark nothing is lost but the proof.
+            let _ = commit.writer.append_mark(next_seqno, self.resources.clock.now_ms());
+            self.note_rotation(&commit);
+        }
+        self.refresh_pressure();
+        let participant: Arc<dyn Participant> = self.clone();
+        self.resources.register(Arc::downgrade(&participant));
+        self.request(Work::Flush);
+        self.request(Work::Compaction);
+        self.run_inline();
+        Ok(())
+    }
+}
+
+/// What replay left: memtables.
+struct ReplayedMemtables {
+    recovered: Recovered,
+    pending: std::collections::VecDeque<PendingFlush>,
+    active: Arc<Memtable>,
+    active_start: JournalPosition,
+}
+
+struct Opening<'a> {
+    dir: &'a Path,
+    options: &'a Options,
+    resources: &'a Arc<Resources>,
+}
+
+impl Opening<'_> {
+    /// The files that are a store's.
+    fn list(&self) -> Result<Vec<(PathBuf, FileKind)>> {
+        let names =
+            self.resources.fs.list(self.dir).map_err(|error| Error::io("list", self.dir, error))?;
+        let known =
+            names.iter().filter_map(|name| Some((self.dir.join(name), file_name::parse(name)?)));
+        Ok(known.collect())
+    }
+
+    /// The tree as the manifest says, its tables open, and the manifest's number; an empty tree for a
+    /// new store.
+    fn recover_manifest(
+        &self,
+        names: &[(PathBuf, FileKind)],
+        obsolete: &Arc<ObsoleteQueue>,
+    ) -> Result<(Version, Option<u64>)> {
+        let holds_data = names.iter().any(|(_, kind)| {
+            matches!(kind, FileKind::Current | FileKind::Table(_) | FileKind::Segment(_))
+                || matches!(kind, FileKind::Manifest(_))
+        });
+        let Some(recovered) = manifest::recover(&*self.resources.fs, self.dir)? else {
+            if !self.options.create_if_missing {
+                let what = format!("{} holds no store", self.dir.display());
+                return Err(Error::InvalidArgument(what));
+            }
+            return Ok((Version::default(), None));
+        };
+        if self.options.error_if_exists && holds_data {
+            let what = format!("{} holds a store already", self.dir.display());
+            return Err(Error::InvalidArgument(what));
+        }
+        let version = recovered.version.open_tables(&mut |meta| self.open_table(meta, obsolete))?;
+        Ok((version, Some(recovered.number)))
+    }
+
+    fn open_table(&self, meta: TableMeta, obsolete: &Arc<ObsoleteQueue>) -> Result<LiveTable> {
+        let path = file_name::table(self.dir, meta.number);
+        let table = Table::open(
+            &self.resources.file_cache,
+            path.clone(),
+            meta.number,
+            meta.properties.file_bytes,
+            self.options.reading,
+            self.resources.block_cache.clone(),
+        )?;
+        let guard = FileGuard::new(path, obsolete.clone());
+        Ok(LiveTable { meta, table: Some(Arc::new(table)), guard: Some(guard) })
+    }
+
+    /// The closed segments that the manifest keeps, and the forwards into collected ones.
+    fn open_segments(&self, files: &Arc<JournalFiles>, version: &Version) -> Result<Segments> {
+        let mut segments = Segments::default();
+        for meta in version.segments.kept() {
+            let segment = Segment::open(files.clone(), meta.number, meta.end_offset)?;
+            segments.insert(Arc::new(segment));
+        }
+        for (old, _) in version.segments.forwards() {
+            let answering = version.segments.answering(old);
+            let Some(SegmentEntry::Direct(to)) = segments.by_number.get(&answering).cloned() else {
+                let path = file_name::segment(self.dir, answering);
+                return Err(Error::corruption(
+                    &path,
+                    0,
+                    "a segment that values were moved to is gone",
+                ));
+            };
+            let known = segments.by_number.values().find_map(|entry| match entry {
+                SegmentEntry::Forwarded { index, to } if to.number() == answering => {
+                    Some(index.clone())
+                }
+                _ => None,
+            });
+            let index = match known {
+                Some(index) => index,
+                None => Arc::new(CollectedIndex::read(&to)?),
+            };
+            segments.by_number.insert(old, SegmentEntry::Forwarded { index, to });
+        }
+        Ok(segments)
+    }
+
+    /// Replays the journal into memtables, starting another whenever one is full.
+    fn replay(
+        &self,
+        files: &Arc<JournalFiles>,
+        names: &[(PathBuf, FileKind)],
+        version: &Version,
+    ) -> Result<ReplayedMemtables> {
+        let numbers: Vec<u64> = names
+            .iter()
+            .filter_map(|(_, kind)| match kind {
+                FileKind::Segment(number) => Some(*number),
+                _ => None,
+            })
+            .collect();
+        let mut pending = std::collections::VecDeque::new();
+        let mut active = Arc::new(Memtable::default());
+        let mut active_start = version.replay_from;
+        let recovered = recover(files, version.replay_from, &numbers, &mut |group| {
+            for change in group.changes {
+                insert(&active, change);
+            }
+            if active.bytes() >= self.options.memtable_bytes {
+                let memtable = std::mem::take(&mut active);
+                active_start = group.end;
+                let state = FlushState::Waiting;
+                pending.push_back(PendingFlush { memtable, end: group.end, state });
+            }
+            Ok(())
+        })?;
+        Ok(ReplayedMemtables { recovered, pending, active, active_start })
+    }
+
+    fn new_manifest(
+        &self,
+        version: &Version,
+        next_file_number: &AtomicU64,
+        last_seqno: u64,
+    ) -> Result<Manifest> {
+        let number = next_file_number.fetch_add(1, Ordering::Relaxed);
+        let mut edit = version.to_edit();
+        edit.next_file_number = Some(next_file_number.load(Ordering::Relaxed));
+        // What is only in the journal is numbered by the journal.
+        edit.last_seqno = Some(version.last_seqno.min(last_seqno));
+        Manifest::create(&*self.resources.fs, self.dir, number, &edit)
+    }
+
+    /// Removes files that nothing names: what a crash left half done. A failure is no harm.
+    fn remove_unnamed(
+        &self,
+        names: &[(PathBuf, FileKind)],
+        version: &Version,
+        recovered: &Recovered,
+        old_manifest: Option<u64>,
+    ) {
+        let tables: HashSet<u64> = version.tables().map(|(_, table)| table.number).collect();
+        let mut segments: HashSet<u64> = version.segments.kept().map(|kept| kept.number).collect();
+        segments.extend(recovered.segments.iter().map(|segment| segment.number()));
+        segments.extend(recovered.spares.iter().map(|&(number, _)| number));
+        for (path, kind) in names {
+            let is_unnamed = match kind {
+                FileKind::Table(number) => !tables.contains(number),
+                FileKind::Segment(number) => !segments.contains(number),
+                FileKind::Manifest(_) => old_manifest.is_some(),
+                FileKind::Temporary => true,
+                FileKind::Lock | FileKind::Current | FileKind::Torn(_) => false,
+            };
+            if is_unnamed {
+                self.resources.file_cache.forget(path);
+                let _ = self.resources.fs.remove(path);
+            }
+        }
+    }
+
+    fn segment_pool(
+        &self,
+        files: &Arc<JournalFiles>,
+        next_file_number: &Arc<AtomicU64>,
+    ) -> SegmentPool {
+        let is_sync = self.options.durability == Durability::Sync;
+        let is_mapped = match self.options.journal_writing {
+            JournalWriting::Auto => !is_sync,
+            JournalWriting::Mapped => true,
+            JournalWriting::Written => false,
+        };
+        // Differs from one opening to the next, and from one store to another.
+        let clock = &self.resources.clock;
+        let place = hash(self.dir.as_os_str().as_encoded_bytes());
+        let seed = place
+            ^ clock.now_ms().rotate_left(32)
+            ^ clock.steady_ns()
+            ^ next_file_number.load(Ordering::Relaxed);
+        let options = SegmentOptions {
+            is_mapped,
+            zero_ahead: is_sync,
+            segment_bytes_min: self.options.segment_bytes_min,
+            segment_bytes_max: self.options.segment_bytes_max,
+            seed,
+        };
+        SegmentPool::new(files.clone(), options, next_file_number.clone())
+    }
+}
+
+fn lock_directory(
+    dir: &Path,
+    options: &Options,
+    resources: &Resources,
+) -> Result<Box<dyn Send + Sync>> {
+    let fs = &resources.fs;
+    if options.create_if_missing {
+        fs.create_dir_all(dir).map_err(|error| Error::io("create", dir, error))?;
+    } else if !fs.exists(dir).map_err(|error| Error::io("look up", dir, error))? {
+        return Err(Error::InvalidArgument(format!("{} does not exist", dir.display())));
+    }
+    let path = file_name::lock(dir);
+    fs.lock(&path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => Error::Locked { path: dir.to_owned() },
+        _ => Error::io("lock", &path, error),
+    })
+}
+
+fn number_of(kind: FileKind) -> Option<u64> {
+    match kind {
+        FileKind::Manifest(number)
+        | FileKind::Segment(number)
+        | FileKind::Table(number)
+        | FileKind::Torn(number) => Some(number),
+        FileKind::Lock | FileKind::Current | FileKind::Temporary => None,
+    }
+}
+
+/// The replayed segments with the LSN of each one's first record, counted back from the end.
+fn log_of(recovered: &Recovered) -> Vec<LogSegment> {
+    let mut lsn = recovered.end.lsn;
+    let mut log: Vec<LogSegment> = recovered
+        .segments
+        .iter()
+        .rev()
+        .map(|segment| {
+            lsn -= segment.end() - SEGMENT_HEADER_BYTES;
+            LogSegment { segment: segment.clone(), base_lsn: lsn }
+        })
+        .collect();
+    log.reverse();
+    log
+}

@@ -1,0 +1,73 @@
+//! Point reads.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::inner::Inner;
+use super::state::ReadState;
+use super::stats::add;
+use super::{Cursor, ScanOptions};
+use crate::error::Result;
+use crate::head::{Entry, Head};
+use crate::key::{SeqNo, check_key};
+
+impl Inner {
+    /// The live entry of a key at `seqno` (`None`: now) with the state it was found in.
+    fn find_live(
+        &self,
+        key: &[u8],
+        seqno: Option<SeqNo>,
+        wait: bool,
+    ) -> Result<Option<(Arc<ReadState>, Entry)>> {
+        check_key(key)?;
+        self.check_open()?;
+        // The state first, then the SeqNo: a state that is newer than the SeqNo may already have
+        // dropped the version the SeqNo sees.
+        let state = self.state.load_full();
+        let seqno = seqno.unwrap_or_else(|| self.visible_seqno.load(Ordering::Acquire));
+        let Some(entry) = state.find(key, seqno, wait, &self.read_counters)? else {
+            return Ok(None);
+        };
+        let now_ms = if entry.expires_at_ms == 0 { 0 } else { self.resources.clock.now_ms() };
+        Ok(entry.is_live(now_ms).then_some((state, entry)))
+    }
+
+    /// Entry and value of a key.
+    pub(super) fn get_entry_at(
+        &self,
+        key: &[u8],
+        seqno: Option<SeqNo>,
+        wait: bool,
+    ) -> Result<Option<(Entry, Bytes)>> {
+        add(&self.counters.gets, 1);
+        match self.find_live(key, seqno, wait)? {
+            None => Ok(None),
+            Some((state, entry)) => {
+                let value = state.value(&entry, wait)?;
+                Ok(Some((entry, value)))
+            }
+        }
+    }
+
+    /// The head of a key; a value in the journal is not read.
+    pub(super) fn head_at(
+        &self,
+        key: &[u8],
+        seqno: Option<SeqNo>,
+        wait: bool,
+    ) -> Result<Option<Head>> {
+        add(&self.counters.heads, 1);
+        Ok(self.find_live(key, seqno, wait)?.and_then(|(_, entry)| entry.head()))
+    }
+
+    /// A cursor at `seqno` (`None`: now).
+    pub(super) fn cursor_at(&self, seqno: Option<SeqNo>, options: &ScanOptions) -> Result<Cursor> {
+        self.check_open()?;
+        add(&self.counters.scans, 1);
+        let state = self.state.load_full();
+        let seqno = seqno.unwrap_or_else(|| self.visible_seqno.load(Ordering::Acquire));
+        Ok(Cursor::new(state, self.resources.clock.clone(), seqno, options))
+    }
+}

@@ -1,0 +1,198 @@
+//! Installing version edits: the one way in which tables and closed segments come and go.
+//!
+//! 1. Open the tables that the edit adds (the new version is made of open tables).
+//! 2. Say in the edit which closed segments are kept, and which nothing needs any more.
+//! 3. Append the edit to the manifest, synced.
+//! 4. Replace the read state.
+//! 5. Let go of what the edit replaced: files go when their last reader does.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::inner::{Inner, LogSegment, Tree};
+use super::state::{ReadState, SegmentEntry};
+use crate::compaction::output::OutputTable;
+use crate::error::{Error, Result};
+use crate::fault_points::{self, Bug};
+use crate::file_name;
+use crate::journal::Segment;
+use crate::manifest::Manifest;
+use crate::obsolete::FileGuard;
+use crate::sstable::Table;
+use crate::version::{LiveTable, SegmentKind, SegmentMeta, TableMeta, Version, VersionEdit};
+
+impl Inner {
+    /// Makes `edit` durable and visible; `change` does what else the read state needs at that moment.
+    /// After an error nothing has changed, though the store may have become read-only.
+    pub(super) fn install(
+        &self,
+        tree: &mut Tree,
+        mut edit: VersionEdit,
+        change: impl FnOnce(&mut ReadState),
+    ) -> Result<()> {
+        let before = self.state.load_full();
+        edit.last_seqno = Some(self.visible_seqno.load(Ordering::Acquire));
+        let version = before.version.apply(&edit, &mut |meta| self.open_table(meta))?;
+        let gone = self.settle_segments(&before, &version, &mut edit);
+        edit.next_file_number = Some(self.next_file_number.load(Ordering::Relaxed));
+        let version = before.version.apply(&edit, &mut |meta| Ok(reuse(&version, meta)))?;
+        if fault_points::is_planted(Bug::DeleteInputsBeforeManifestSync) {
+            for removed in &edit.removed {
+                let _ = self.resources.fs.remove(&file_name::table(&self.dir, removed.number));
+            }
+        }
+        if let Err(error) = tree.manifest.append(&edit) {
+            self.poison_if_sync_failed(&error);
+            return Err(error);
+        }
+        before.version.mark_obsolete(&edit);
+        self.change_state(|state| {
+            state.version = Arc::new(version);
+            let segments = Arc::make_mut(&mut state.segments);
+            for segment in &gone {
+                segments.by_number.remove(&segment.number());
+            }
+            for old in &edit.forwards_dropped {
+                segments.by_number.remove(old);
+            }
+            change(state);
+        });
+        self.log.lock().retain(|log| {
+            let number = log.segment.number();
+            let is_kept = edit.segments_kept.iter().any(|kept| kept.number == number);
+            !is_kept && !gone.iter().any(|segment| segment.number() == number)
+        });
+        self.retired.lock().extend(gone);
+        if tree.manifest.should_roll() {
+            self.roll_manifest(tree)?;
+        }
+        Ok(())
+    }
+
+    /// Completes the edit by the closed segments: those that tables point at are kept, the others
+    /// answered as gone. `version` is the one that the edit makes.
+    fn settle_segments(
+        &self,
+        before: &ReadState,
+        version: &Version,
+        edit: &mut VersionEdit,
+    ) -> Vec<Arc<Segment>> {
+        edit.forwards_dropped.extend(version.segments.unneeded_forwards());
+        let mut gone = Vec::new();
+        for meta in before.version.segments.kept() {
+            let is_gone = version.segments.live(meta.number).count == 0
+                || version.segments.get(meta.number).is_none();
+            if is_gone
+                && let Some(SegmentEntry::Direct(segment)) =
+                    before.segments.by_number.get(&meta.number)
+            {
+                gone.push(segment.clone());
+                if !edit.segments_dropped.contains(&meta.number) {
+                    edit.segments_dropped.push(meta.number);
+                }
+            }
+        }
+        // Of the log, those segments are closed for replay whose successor replay may start in.
+        let log = self.log.lock();
+        for pair in log.windows(2) {
+            if pair[1].base_lsn > version.replay_from.lsn {
+                break;
+            }
+            let closed = &pair[0];
+            if closed.segment.number() == version.replay_from.segment {
+                break;
+            }
+            match version.segments.live(closed.segment.number()).count {
+                0 => gone.push(closed.segment.clone()),
+                _ => edit.segments_kept.push(segment_meta(closed)),
+            }
+        }
+        gone
+    }
+
+    /// Opens a table of this store.
+    pub(super) fn open_table(&self, meta: TableMeta) -> Result<LiveTable> {
+        let path = file_name::table(&self.dir, meta.number);
+        let table = Table::open(
+            &self.resources.file_cache,
+            path.clone(),
+            meta.number,
+            meta.properties.file_bytes,
+            self.options.reading,
+            self.resources.block_cache.clone(),
+        )?;
+        Ok(LiveTable {
+            meta,
+            table: Some(Arc::new(table)),
+            guard: Some(FileGuard::new(path, self.obsolete.clone())),
+        })
+    }
+
+    /// Starts a new manifest with the tree as it stands, and lets the old one go.
+    pub(super) fn roll_manifest(&self, tree: &mut Tree) -> Result<()> {
+        let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
+        let mut edit = self.state.load().version.to_edit();
+        edit.next_file_number = Some(self.next_file_number.load(Ordering::Relaxed));
+        edit.last_seqno = Some(self.visible_seqno.load(Ordering::Acquire));
+        let manifest = match Manifest::create(&*self.resources.fs, &self.dir, number, &edit) {
+            Ok(manifest) => manifest,
+            Err(Error::NoSpace { .. }) => {
+                // `CURRENT` is renamed last, so the old one is still live.
+                let _ = self.resources.fs.remove(&file_name::manifest(&self.dir, number));
+                return Ok(());
+            }
+            Err(error) => {
+                let _ = self.poison.set(error.to_string());
+                return Err(error);
+            }
+        };
+        let old = std::mem::replace(&mut tree.manifest, manifest);
+        self.obsolete.push(file_name::manifest(&self.dir, old.number()));
+        Ok(())
+    }
+
+    /// Gives segments that nothing refers to, and that nobody reads any more, back to the pool, and
+    /// removes the files whose last reader has let go.
+    pub(super) fn remove_obsolete(&self) {
+        let unread: Vec<_> = {
+            let mut retired = self.retired.lock();
+            let (unread, read) =
+                retired.drain(..).partition(|segment| Arc::strong_count(segment) == 1);
+            *retired = read;
+            unread
+        };
+        for segment in unread {
+            // A file that can't be given back is found and removed by the next open.
+            let _ = self.pool.give_back(segment);
+        }
+        if !self.obsolete.is_empty() {
+            let file_cache = &self.resources.file_cache;
+            self.obsolete.drain(&*self.resources.fs, &|path| file_cache.forget(path));
+        }
+    }
+}
+
+/// The open table that `version` has for `meta`.
+fn reuse(version: &Version, meta: TableMeta) -> LiveTable {
+    let (_, table) = version
+        .tables()
+        .find(|(_, table)| table.number == meta.number)
+        .expect("the version was made by the same edit");
+    LiveTable::clone(table)
+}
+
+/// What the manifest says of a closed segment of the log.
+fn segment_meta(closed: &LogSegment) -> SegmentMeta {
+    SegmentMeta {
+        number: closed.segment.number(),
+        end_offset: closed.segment.end(),
+        base_lsn: closed.base_lsn,
+        kind: SegmentKind::Log,
+        capacity: closed.segment.capacity(),
+    }
+}
+
+/// What a version says of a table that was just written.
+pub(super) fn table_meta(table: &OutputTable) -> TableMeta {
+    TableMeta::new(table.number, Arc::new(table.built.properties.clone()))
+}

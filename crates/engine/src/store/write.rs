@@ -1,0 +1,271 @@
+//! The write path.
+//!
+//! 1. Before the lock: check, frame the writes, wait if flushes lag.
+//! 2. Under the commit lock: test the condition, number the writes, append them to the journal, put
+//!    them into the memtable, make them visible; change memtables when this one is full.
+//! 3. After the lock: wait for a sync if this write asked for one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::inner::{Commit, FlushState, Inner, PendingFlush};
+use super::stats::add;
+use super::{Condition, WriteOptions};
+use crate::batch::{Operation, WriteBatch};
+use crate::error::{Error, Result};
+use crate::fault_points::{self, Bug};
+use crate::journal::{Change, PreparedGroup};
+use crate::key::{ATTRIBUTES_BYTES_MAX, SEQNO_MAX, SeqNo, VALUE_BYTES_MAX, check_key};
+use crate::memtable::Memtable;
+use crate::options::Durability;
+use crate::resources::Work;
+use crate::stall;
+
+/// A condition and the key it is about.
+type KeyCondition<'a> = (&'a [u8], Condition);
+
+/// What a group of writes adds up to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    puts: u64,
+    deletes: u64,
+    bytes: usize,
+}
+
+impl Inner {
+    /// Sets a key; answers the SeqNo.
+    pub(super) fn put(&self, key: &[u8], value: &[u8], options: &WriteOptions) -> Result<SeqNo> {
+        check_key(key)?;
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(Error::InvalidArgument(format!(
+                "a value has at most {VALUE_BYTES_MAX} bytes, this one has {}",
+                value.len()
+            )));
+        }
+        if options.attributes.len() > ATTRIBUTES_BYTES_MAX {
+            return Err(Error::InvalidArgument(format!(
+                "attributes have at most {ATTRIBUTES_BYTES_MAX} bytes, these have {}",
+                options.attributes.len()
+            )));
+        }
+        let bytes = key.len() + value.len() + options.attributes.len();
+        let inline_max_bytes = self.options.inline_max_bytes;
+        let (expires_at_ms, attributes) = (options.expires_at_ms, &options.attributes);
+        let group =
+            PreparedGroup::put(Vec::new(), key, value, expires_at_ms, attributes, inline_max_bytes);
+        let condition = options.condition.map(|condition| (key, condition));
+        self.write_group(
+            &group,
+            Tally { puts: 1, deletes: 0, bytes },
+            condition,
+            options.durability,
+        )
+    }
+
+    /// Deletes a key; answers the SeqNo.
+    pub(super) fn delete(&self, key: &[u8], options: &WriteOptions) -> Result<SeqNo> {
+        check_key(key)?;
+        let group = PreparedGroup::delete(Vec::new(), key);
+        let tally = Tally { puts: 0, deletes: 1, bytes: key.len() };
+        let condition = options.condition.map(|condition| (key, condition));
+        self.write_group(&group, tally, condition, options.durability)
+    }
+
+    /// Applies a batch; answers the SeqNo of its last write.
+    pub(super) fn write(
+        &self,
+        batch: &WriteBatch,
+        durability: Option<Durability>,
+    ) -> Result<SeqNo> {
+        if batch.is_empty() {
+            self.check_writable()?;
+            return Ok(self.visible_seqno.load(Ordering::Acquire));
+        }
+        let puts =
+            batch.operations().iter().filter(|op| matches!(op, Operation::Put { .. })).count();
+        let tally =
+            Tally { puts: puts as u64, deletes: (batch.len() - puts) as u64, bytes: batch.bytes() };
+        let group = PreparedGroup::new(batch, self.options.inline_max_bytes);
+        self.write_group(&group, tally, None, durability)
+    }
+
+    fn write_group(
+        &self,
+        group: &PreparedGroup<'_>,
+        tally: Tally,
+        condition: Option<KeyCondition<'_>>,
+        durability: Option<Durability>,
+    ) -> Result<SeqNo> {
+        self.check_writable()?;
+        self.admit(tally.bytes as u64)?;
+        let (last_seqno, end_lsn) = self.commit(group, condition)?;
+        add(&self.counters.puts, tally.puts);
+        add(&self.counters.deletes, tally.deletes);
+        add(&self.counters.user_bytes_written, tally.bytes as u64);
+        let acknowledged = match durability.unwrap_or(self.options.durability) {
+            Durability::Os => Ok(()),
+            Durability::Interval(ms) => {
+                self.note_interval(ms);
+                Ok(())
+            }
+            Durability::Sync if fault_points::is_planted(Bug::AckBeforeSync) => Ok(()),
+            Durability::Sync => self.sync_upto(end_lsn),
+        };
+        self.run_inline();
+        acknowledged.map(|()| last_seqno)
+    }
+
+    /// Slows the writer while flushes lag; `Busy` when they make no progress for the deadline.
+    fn admit(&self, bytes: u64) -> Result<()> {
+        let pressure = self.pressure();
+        if pressure <= stall::PRESSURE_SLOW {
+            return Ok(());
+        }
+        let clock = &self.resources.clock;
+        let started_ns = clock.steady_ns();
+        let delay = self.throttle.delay(bytes, pressure);
+        if let Some(delay) = delay {
+            clock.sleep(delay);
+        }
+        if self.pressure() >= 1.0 {
+            self.wait_for_room()?;
+        } else if delay.is_none() {
+            return Ok(());
+        }
+        add(&self.counters.stalled_writes, 1);
+        add(&self.counters.stalled_ns, clock.steady_ns() - started_ns);
+        Ok(())
+    }
+
+    /// Waits, a millisecond at a time, until flushes have made room.
+    fn wait_for_room(&self) -> Result<()> {
+        let clock = &self.resources.clock;
+        let mut installed = self.flushes.lock().installed;
+        let mut progress_ns = clock.steady_ns();
+        while self.pressure() >= 1.0 {
+            self.check_writable()?;
+            self.run_inline();
+            clock.sleep(stall::SLEEP_MAX);
+            let (now_installed, now_ns) = (self.flushes.lock().installed, clock.steady_ns());
+            if now_installed != installed {
+                (installed, progress_ns) = (now_installed, now_ns);
+            } else if Duration::from_nanos(now_ns - progress_ns) > self.options.stall_deadline {
+                return Err(match self.flushes.lock().failure.clone() {
+                    Some(no_space @ Error::NoSpace { .. }) => no_space,
+                    _ => Error::Busy,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends, inserts and publishes a group; answers its last SeqNo and the LSN behind it.
+    fn commit(
+        &self,
+        group: &PreparedGroup<'_>,
+        condition: Option<KeyCondition<'_>>,
+    ) -> Result<(SeqNo, u64)> {
+        let mut commit = match condition {
+            None => self.commit.lock(),
+            Some(condition) => self.lock_if(condition)?,
+        };
+        self.check_writable()?;
+        let now_ms = self.resources.clock.now_ms();
+        let first_seqno = commit.last_seqno + 1;
+        let appended = commit.writer.append(group, first_seqno, now_ms)?;
+        commit.last_seqno += u64::from(group.count());
+        let last_seqno = commit.last_seqno;
+        add(&self.counters.journal_bytes_written, group.record_bytes());
+        if appended.has_rotated {
+            self.note_rotation(&commit);
+        }
+        let memtable = self.state.load().active.clone();
+        for change in appended.changes {
+            insert(&memtable, change);
+        }
+        self.visible_seqno.store(last_seqno, Ordering::Release);
+        self.note_write();
+        let end_lsn = appended.end.lsn;
+        if memtable.bytes() >= self.options.memtable_bytes
+            || end_lsn - commit.memtable_start.lsn >= self.options.memtable_journal_bytes
+        {
+            self.change_memtable(&mut commit);
+        }
+        Ok((last_seqno, end_lsn))
+    }
+
+    /// Takes the commit lock with the condition holding.
+    ///
+    /// What the key's version is may have to be read from the disk, so it is looked up before the
+    /// lock; under it only what was written since is checked, which is in memory.
+    fn lock_if(
+        &self,
+        (key, condition): KeyCondition<'_>,
+    ) -> Result<parking_lot::MutexGuard<'_, Commit>> {
+        loop {
+            let read_at = self.visible_seqno.load(Ordering::Acquire);
+            let version = self.head_at(key, None, true)?.map(|head| head.version);
+            let commit = self.commit.lock();
+            if !self.changed_since(key, read_at) {
+                check_condition(condition, version)?;
+                return Ok(commit);
+            }
+        }
+    }
+
+    /// Whether anything newer than `seqno` may touch the key. Requires: the commit lock.
+    fn changed_since(&self, key: &[u8], seqno: SeqNo) -> bool {
+        let state = self.state.load();
+        // A write since is in a memtable, or in a table that a flush has just made of one.
+        state.version.tables().any(|(_, table)| table.properties.seqno_max > seqno)
+            || state.memtables().any(|memtable| {
+                memtable.get(key, SEQNO_MAX).is_some_and(|entry| entry.seqno > seqno)
+                    || memtable.cover(key, SEQNO_MAX) > seqno
+            })
+    }
+
+    /// Makes the active memtable immutable and starts another. Requires: the commit lock.
+    pub(super) fn change_memtable(&self, commit: &mut Commit) {
+        let end = commit.writer.position();
+        commit.memtable_start = end;
+        let memtable = self.state.load().active.clone();
+        self.immutable_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
+        self.resources.memtable_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
+        self.flushes.lock().pending.push_back(PendingFlush {
+            memtable: memtable.clone(),
+            end,
+            state: FlushState::Waiting,
+        });
+        self.change_state(|state| {
+            state.immutables.insert(0, memtable);
+            state.active = Arc::default();
+        });
+        self.request(Work::Flush);
+    }
+
+    fn note_write(&self) {
+        self.last_write_ns.store(self.resources.clock.steady_ns(), Ordering::Relaxed);
+        if self.settled.load(Ordering::Relaxed) {
+            self.settled.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+fn check_condition(condition: Condition, version: Option<SeqNo>) -> Result<()> {
+    let holds = match condition {
+        Condition::Absent => version.is_none(),
+        Condition::Present => version.is_some(),
+        Condition::Version(wanted) => version == Some(wanted),
+        Condition::NotVersion(unwanted) => version != Some(unwanted),
+    };
+    if holds { Ok(()) } else { Err(Error::Conflict { current: version }) }
+}
+
+/// Puts one change into a memtable.
+pub(super) fn insert(memtable: &Memtable, change: Change) {
+    match change {
+        Change::Entry { key, entry } => memtable.insert(key, entry),
+        Change::DeleteRange(tombstone) => memtable.insert_range_tombstone(tombstone),
+    }
+}

@@ -1,0 +1,136 @@
+//! A cursor over the tables of a run, one after another, within their visible bounds.
+
+use std::sync::Arc;
+
+use super::LiveTable;
+use crate::error::Result;
+use crate::head::Entry;
+use crate::iter::InternalIterator;
+use crate::key::{SEQNO_MAX, SeqNo};
+use crate::sstable::TableIter;
+
+/// A cursor over a run. Tables are entered only when it comes to them.
+pub struct RunIter {
+    tables: Vec<Arc<LiveTable>>,
+    fill_cache: bool,
+    /// The table it is in, and the cursor there.
+    current: Option<(usize, TableIter)>,
+}
+
+impl RunIter {
+    /// A cursor over tables of one run, ascending by key; `fill_cache` false leaves the block cache
+    /// to others.
+    pub fn new(tables: Vec<Arc<LiveTable>>, fill_cache: bool) -> RunIter {
+        RunIter { tables, fill_cache, current: None }
+    }
+
+    fn enter(&mut self, at: usize) -> &mut TableIter {
+        let iter = self.tables[at].table().iter(self.fill_cache);
+        &mut self.current.insert((at, iter)).1
+    }
+
+    /// Goes on to the first entry of the tables from `at`.
+    fn first_from(&mut self, mut at: usize) -> Result<()> {
+        while at < self.tables.len() {
+            let smallest = self.tables[at].smallest.clone();
+            let iter = self.enter(at);
+            iter.seek(&smallest, SEQNO_MAX)?;
+            if iter.valid() {
+                return Ok(());
+            }
+            at += 1;
+        }
+        self.current = None;
+        Ok(())
+    }
+
+    /// Goes back to the last visible entry of the tables before `at`.
+    fn last_before(&mut self, mut at: usize) -> Result<()> {
+        while at > 0 {
+            at -= 1;
+            self.enter(at).seek_to_last()?;
+            if self.is_visible() {
+                return Ok(());
+            }
+        }
+        self.current = None;
+        Ok(())
+    }
+
+    /// Whether the current table's cursor is on an entry that the bounds let be seen.
+    fn is_visible(&self) -> bool {
+        let Some((at, iter)) = &self.current else { return false };
+        iter.valid() && *iter.user_key() >= self.tables[*at].smallest[..]
+    }
+
+    fn current(&self) -> &TableIter {
+        &self.current.as_ref().expect("the cursor is valid").1
+    }
+}
+
+impl InternalIterator for RunIter {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.first_from(0)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.last_before(self.tables.len())
+    }
+
+    fn seek(&mut self, user_key: &[u8], seqno: SeqNo) -> Result<()> {
+        let at = self.tables.partition_point(|table| table.ends_by(user_key));
+        if at == self.tables.len() {
+            self.current = None;
+            return Ok(());
+        }
+        if *user_key < self.tables[at].smallest[..] {
+            return self.first_from(at);
+        }
+        let iter = self.enter(at);
+        iter.seek(user_key, seqno)?;
+        if iter.valid() { Ok(()) } else { self.first_from(at + 1) }
+    }
+
+    fn seek_before(&mut self, user_key: &[u8]) -> Result<()> {
+        let after = self.tables.partition_point(|table| table.smallest[..] < *user_key);
+        let Some(at) = after.checked_sub(1) else {
+            self.current = None;
+            return Ok(());
+        };
+        self.enter(at).seek_before(user_key)?;
+        if self.is_visible() { Ok(()) } else { self.last_before(at) }
+    }
+
+    fn next(&mut self) -> Result<()> {
+        let (at, iter) = self.current.as_mut().expect("the cursor is valid");
+        iter.next()?;
+        if iter.valid() {
+            return Ok(());
+        }
+        let next = *at + 1;
+        self.first_from(next)
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        let (at, iter) = self.current.as_mut().expect("the cursor is valid");
+        let at = *at;
+        iter.prev()?;
+        if self.is_visible() { Ok(()) } else { self.last_before(at) }
+    }
+
+    fn valid(&self) -> bool {
+        self.current.as_ref().is_some_and(|(_, iter)| iter.valid())
+    }
+
+    fn user_key(&self) -> &[u8] {
+        self.current().user_key()
+    }
+
+    fn seqno(&self) -> SeqNo {
+        self.current().seqno()
+    }
+
+    fn entry(&self) -> Result<Entry> {
+        self.current().entry()
+    }
+}

@@ -1,0 +1,374 @@
+//! The real file system: Linux, through `rustix` for files and `memmap2` for maps.
+//!
+//! Invariant: an operation that a signal interrupts is made again, and a read or write that moves
+//! fewer bytes than asked for goes on, so that callers see neither. Files are made with mode 0600,
+//! directories with 0700. Nothing here retries a failed sync: what it lost is unknown.
+
+use std::io;
+use std::io::IoSliceMut;
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+
+use super::{Advice, File, FileSystem, SegmentMap};
+
+mod mapping;
+
+use mapping::DiskSegmentMap;
+
+const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o700);
+
+/// Zeros are written in pieces of this size where the disk can't reserve space.
+const ZEROS_BYTES: usize = 1 << 20;
+
+/// Niceness of background threads.
+const BACKGROUND_NICE: i32 = 10;
+
+/// The machine's file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DiskFileSystem;
+
+impl FileSystem for DiskFileSystem {
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        let mut missing: Vec<&Path> = Vec::new();
+        for dir in path.ancestors() {
+            // The parent of a relative path's first component is the working directory.
+            if dir.as_os_str().is_empty() || is_dir(dir)? {
+                break;
+            }
+            missing.push(dir);
+        }
+        for dir in missing.into_iter().rev() {
+            match retry_on_intr(|| rustix::fs::mkdir(dir, DIRECTORY_MODE)) {
+                Ok(()) => {}
+                // Somebody else was faster; their name is made durable all the same.
+                Err(Errno::EXIST) if is_dir(dir)? => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.sync_dir(parent_of(dir))?;
+        }
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            // A name that isn't UTF-8 is none of the engine's.
+            if !entry.file_type()?.is_dir()
+                && let Ok(name) = entry.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        DiskFile::open(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        DiskFile::open(path, OFlags::RDWR)
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        DiskFile::open(path, OFlags::RDONLY)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::rename(from, to))?)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::unlink(path))?)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::link(from, to))?)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let fd = open_fd(dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(retry_on_intr(|| rustix::fs::fsync(&fd))?)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        let fd = open_fd(path, OFlags::RDWR | OFlags::CREATE)?;
+        retry_on_intr(|| rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive))?;
+        Ok(Box::new(fd))
+    }
+
+    fn available_bytes(&self, dir: &Path) -> io::Result<u64> {
+        let disk = retry_on_intr(|| rustix::fs::statvfs(dir))?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        match retry_on_intr(|| rustix::fs::stat(path)) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Lowers the calling thread's priority: nice 10 and `SCHED_BATCH`. Where the system forbids it,
+/// the thread runs as it is.
+pub fn lower_priority() {
+    // On Linux a `None` process is the calling thread, not the whole process.
+    let nice = rustix::process::getpriority_process(None).unwrap_or(0);
+    if nice < BACKGROUND_NICE {
+        let _ = rustix::process::setpriority_process(None, BACKGROUND_NICE);
+    }
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `parameters` is a valid `sched_param` for the length of the call, and 0 is the caller.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &parameters) };
+}
+
+fn is_dir(path: &Path) -> io::Result<bool> {
+    match retry_on_intr(|| rustix::fs::stat(path)) {
+        Ok(stat) if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() => Ok(true),
+        Ok(_) => Err(Errno::NOTDIR.into()),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => path,
+    }
+}
+
+fn open_fd(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    Ok(retry_on_intr(|| rustix::fs::open(path, flags | OFlags::CLOEXEC, FILE_MODE))?)
+}
+
+/// An open file of the machine. Maps keep the descriptor open.
+#[derive(Debug)]
+struct DiskFile {
+    fd: Arc<OwnedFd>,
+}
+
+impl DiskFile {
+    fn open(path: &Path, flags: OFlags) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(DiskFile { fd: Arc::new(open_fd(path, flags)?) }))
+    }
+
+    /// Refuses to map bytes that the file doesn't have: touching them would end the process.
+    fn check_map_len(&self, len: u64) -> io::Result<usize> {
+        if len > self.len()? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Grows the file to `len` by writing zeros after its end. Holes before the end stay holes.
+    fn write_zeros_to(&self, len: u64) -> io::Result<()> {
+        let mut offset = self.len()?;
+        let zeros = vec![0; ZEROS_BYTES.min(len.saturating_sub(offset) as usize)];
+        while offset < len {
+            let piece = zeros.len().min((len - offset) as usize);
+            self.write_all_at(&zeros[..piece], offset)?;
+            offset += piece as u64;
+        }
+        Ok(())
+    }
+}
+
+impl File for DiskFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(retry_on_intr(|| rustix::fs::fstat(&self.fd))?.st_size as u64)
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        read_exact(&self.fd, buf, offset)
+    }
+
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let rest = &mut buf[done..];
+            let read = retry_on_intr(|| {
+                let mut slices = [IoSliceMut::new(rest)];
+                let flags = ReadWriteFlags::NOWAIT;
+                rustix::io::preadv2(&self.fd, &mut slices, offset + done as u64, flags)
+            });
+            match read {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => done += count,
+                // A file system that can't tell might wait, which is all the caller asks.
+                Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        write_all(&self.fd, buf, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::ftruncate(&self.fd, len))?)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        match retry_on_intr(|| rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), 0, len)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros_to(len),
+            result => Ok(result?),
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::fdatasync(&self.fd))?)
+    }
+
+    fn start_writeback(&self, offset: u64, len: u64) {
+        // A length of 0 would mean "to the end of the file".
+        let (Ok(offset), Ok(len @ 1..)) = (i64::try_from(offset), i64::try_from(len)) else {
+            return;
+        };
+        // SAFETY: the call takes no pointers, and the descriptor is open while `self` lives.
+        unsafe {
+            libc::sync_file_range(self.fd.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE);
+        }
+    }
+
+    fn advise(&self, advice: Advice, offset: u64, len: u64) {
+        let Some(nonzero) = NonZeroU64::new(len) else {
+            return;
+        };
+        // No length means "to the end of the file": what a range beyond any file's end asks for.
+        let fits = offset.checked_add(len).is_some_and(|end| i64::try_from(end).is_ok());
+        let advice = match advice {
+            Advice::Random => rustix::fs::Advice::Random,
+            Advice::Sequential => rustix::fs::Advice::Sequential,
+            Advice::WillNeed => rustix::fs::Advice::WillNeed,
+            Advice::DontNeed => rustix::fs::Advice::DontNeed,
+        };
+        let _ = rustix::fs::fadvise(&self.fd, offset, fits.then_some(nonzero), advice);
+    }
+
+    fn map(&self, len: u64) -> io::Result<Bytes> {
+        mapping::map_for_reading(&self.fd, self.check_map_len(len)?)
+    }
+
+    fn map_segment(&self, len: u64) -> io::Result<Arc<dyn SegmentMap>> {
+        Ok(Arc::new(DiskSegmentMap::new(&self.fd, self.check_map_len(len)?)?))
+    }
+}
+
+fn read_exact(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        let rest = &mut buf[done..];
+        match retry_on_intr(|| rustix::io::pread(fd, &mut *rest, offset + done as u64))? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => done += count,
+        }
+    }
+    Ok(())
+}
+
+fn write_all(fd: &OwnedFd, buf: &[u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        match retry_on_intr(|| rustix::io::pwrite(fd, &buf[done..], offset + done as u64))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => done += count,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn mode_of(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn files_and_directories_are_for_their_owner_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("a/b");
+        DiskFileSystem.create_dir_all(&dir).unwrap();
+        DiskFileSystem.create(&dir.join("file")).unwrap();
+        DiskFileSystem.lock(&dir.join("LOCK")).unwrap();
+        assert_eq!(mode_of(&root.path().join("a")), 0o700);
+        assert_eq!(mode_of(&dir), 0o700);
+        assert_eq!(mode_of(&dir.join("file")), 0o600);
+        assert_eq!(mode_of(&dir.join("LOCK")), 0o600);
+    }
+
+    #[test]
+    fn a_name_that_is_not_utf8_is_not_listed() {
+        use std::os::unix::ffi::OsStrExt;
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join(std::ffi::OsStr::from_bytes(b"\xff")), "").unwrap();
+        std::fs::write(root.path().join("name"), "").unwrap();
+        assert_eq!(DiskFileSystem.list(root.path()).unwrap(), ["name"]);
+    }
+
+    #[test]
+    fn growing_by_zeros_keeps_what_the_file_holds() {
+        let root = tempfile::tempdir().unwrap();
+        let fd = open_fd(&root.path().join("file"), OFlags::RDWR | OFlags::CREATE).unwrap();
+        let file = DiskFile { fd: Arc::new(fd) };
+        file.write_all_at(b"kept", 0).unwrap();
+        let len = 2 * ZEROS_BYTES as u64 + 5;
+        file.write_zeros_to(len).unwrap();
+        file.write_zeros_to(10).unwrap();
+        assert_eq!(file.len().unwrap(), len);
+        let mut bytes = vec![1; len as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes[..4], b"kept");
+        assert!(bytes[4..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn hints_of_any_range_are_taken() {
+        let root = tempfile::tempdir().unwrap();
+        let file = DiskFileSystem.create(&root.path().join("file")).unwrap();
+        file.write_all_at(&[7; 10_000], 0).unwrap();
+        for (offset, len) in [(0, 0), (0, 10_000), (5, u64::MAX), (u64::MAX, u64::MAX)] {
+            file.start_writeback(offset, len);
+            for advice in [Advice::Random, Advice::Sequential, Advice::WillNeed, Advice::DontNeed] {
+                file.advise(advice, offset, len);
+            }
+        }
+        let mut bytes = [0; 10_000];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, [7; 10_000]);
+    }
+
+    #[test]
+    fn only_the_background_thread_becomes_nicer() {
+        let nice = || rustix::process::getpriority_process(None).unwrap();
+        let before = nice();
+        let thread = std::thread::spawn(move || {
+            lower_priority();
+            nice()
+        });
+        assert_eq!(thread.join().unwrap(), before.max(BACKGROUND_NICE));
+        assert_eq!(nice(), before);
+    }
+}

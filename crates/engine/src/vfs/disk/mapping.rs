@@ -1,0 +1,193 @@
+//! Files mapped into memory: whole for reading, or as a segment that is appended to.
+//!
+//! Invariant: no Rust reference ever covers bytes that may still be written. Stores go through the
+//! raw pointer, and a slice covers only what its caller says is final. An I/O error in a page fault
+//! ends the process; `populate` is what keeps stores from meeting one.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use bytes::Bytes;
+use memmap2::{Advice, Mmap, MmapOptions, MmapRaw};
+use rustix::io::Errno;
+
+use super::{read_exact, write_all};
+use crate::vfs::SegmentMap;
+
+/// Bytes that `populate` reads and writes at a time where the kernel can't do it.
+const REWRITE_BYTES: usize = 1 << 20;
+
+/// Maps `[0, len)` of a file that has at least `len` bytes.
+pub(super) fn map_for_reading(fd: &OwnedFd, len: usize) -> io::Result<Bytes> {
+    if len == 0 {
+        return Ok(Bytes::new());
+    }
+    // SAFETY: the bytes stay as they are while the map lives: the caller of `File::map` never cuts
+    // the file below `len`, and other processes are kept off by the directory's lock.
+    let map: Mmap = unsafe { MmapOptions::new().len(len).map(fd)? };
+    // A hint: where it is refused, reads are only slower.
+    let _ = map.advise(Advice::Random);
+    Ok(Bytes::from_owner(map))
+}
+
+/// A segment mapped for appending. The map lives until it and its last slice are dropped.
+#[derive(Debug)]
+pub(super) struct DiskSegmentMap {
+    map: Arc<MmapRaw>,
+    fd: Arc<OwnedFd>,
+}
+
+impl DiskSegmentMap {
+    /// Maps `[0, len)` of a file that has at least `len` bytes.
+    pub(super) fn new(fd: &Arc<OwnedFd>, len: usize) -> io::Result<Self> {
+        let map = MmapOptions::new().len(len).map_raw(&**fd)?;
+        Ok(DiskSegmentMap { map: Arc::new(map), fd: fd.clone() })
+    }
+
+    /// The range's start as a pointer offset. Checked in release builds: past it lies foreign memory.
+    fn check(&self, offset: u64, len: u64) -> usize {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.map.len() as u64);
+        assert!(inside, "range {offset}+{len} lies in a segment map of {} bytes", self.map.len());
+        offset as usize
+    }
+
+    /// Backs a range by writing back to the file what is read from it, which leaves its bytes as
+    /// they are; the file's own error tells what is wrong.
+    fn rewrite(&self, mut offset: u64, len: u64) -> io::Result<()> {
+        let end = offset + len;
+        let mut buf = vec![0; REWRITE_BYTES.min(len as usize)];
+        while offset < end {
+            let piece = buf.len().min((end - offset) as usize);
+            read_exact(&self.fd, &mut buf[..piece], offset)?;
+            write_all(&self.fd, &buf[..piece], offset)?;
+            offset += piece as u64;
+        }
+        Ok(())
+    }
+
+    fn populate_pages(&self, offset: usize, len: usize) -> io::Result<()> {
+        loop {
+            match self.map.advise_range(Advice::PopulateWrite, offset, len) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+impl SegmentMap for DiskSegmentMap {
+    fn populate(&self, offset: u64, len: u64) -> io::Result<()> {
+        let start = self.check(offset, len);
+        if len == 0 {
+            return Ok(());
+        }
+        let Err(error) = self.populate_pages(start, len as usize) else {
+            return Ok(());
+        };
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            // A kernel before 5.14 doesn't know the advice.
+            Some(Errno::INVAL) => self.rewrite(offset, len),
+            // A store would get SIGBUS. The file's own calls say why: space (ENOSPC), a bad disk
+            // (EIO), or a file that was cut. If they succeed the reason has gone.
+            Some(Errno::FAULT) => {
+                self.rewrite(offset, len)?;
+                self.populate_pages(start, len as usize)
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        let start = self.check(offset, bytes.len() as u64);
+        // SAFETY: the range is inside the map, which lives as long as `self`. The caller is the only
+        // writer of it and has no slice of it, so that neither a store nor a reference overlaps;
+        // `bytes` can't overlap it either, because it would have to be such a slice.
+        unsafe {
+            let target = self.map.as_mut_ptr().add(start);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
+        }
+    }
+
+    fn slice(&self, offset: u64, len: usize) -> Bytes {
+        let start = self.check(offset, len as u64);
+        if len == 0 {
+            return Bytes::new();
+        }
+        Bytes::from_owner(Slice { map: self.map.clone(), start, len })
+    }
+
+    fn is_shared(&self) -> bool {
+        let shared = Arc::strong_count(&self.map) > 1;
+        // Pairs with the release when a slice drops the map: its reads come before any later store.
+        fence(Ordering::Acquire);
+        shared
+    }
+}
+
+/// A handed-out range. Each owns its share of the map, instead of all being parts of one `Bytes`,
+/// because `Bytes::is_unique` is always false for an owner and a `Bytes` of the whole map would be
+/// a reference to bytes that are still to be written. Costs one allocation of 32 bytes.
+struct Slice {
+    map: Arc<MmapRaw>,
+    start: usize,
+    len: usize,
+}
+
+impl AsRef<[u8]> for Slice {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `DiskSegmentMap::slice` checked the range against the map, which this keeps alive,
+        // and its caller promised that the bytes will not be written again.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.start), self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::vfs::FileSystem;
+    use crate::vfs::disk::DiskFileSystem;
+
+    fn segment(dir: &Path, len: u64) -> DiskSegmentMap {
+        let path = dir.join("segment");
+        DiskFileSystem.create(&path).unwrap().allocate(len).unwrap();
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        DiskSegmentMap::new(&Arc::new(OwnedFd::from(file)), len as usize).unwrap()
+    }
+
+    #[test]
+    fn populating_without_the_kernels_help_keeps_the_bytes() {
+        let root = tempfile::tempdir().unwrap();
+        let len = 2 * REWRITE_BYTES as u64 + 4096;
+        let map = segment(root.path(), len);
+        map.write(len - 4, b"last");
+        map.write(0, b"first");
+        map.rewrite(0, len).unwrap();
+        assert_eq!(map.slice(0, 6), "first\0");
+        assert_eq!(map.slice(len - 5, 5), "\0last");
+    }
+
+    #[test]
+    fn populating_past_a_cut_file_is_an_error_not_a_signal() {
+        let root = tempfile::tempdir().unwrap();
+        let map = segment(root.path(), 64 << 10);
+        std::fs::File::options()
+            .write(true)
+            .open(root.path().join("segment"))
+            .unwrap()
+            .set_len(4096)
+            .unwrap();
+        let error = map.populate(0, 64 << 10).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    #[should_panic(expected = "lies in a segment map")]
+    fn writing_outside_the_map_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        segment(root.path(), 4096).write(4090, b"0123456");
+    }
+}

@@ -1,0 +1,139 @@
+//! The operating system, as the engine sees it: files, time, threads.
+//!
+//! Nothing outside this module opens a file, reads a clock or starts a thread, so that a test can
+//! own all three. Implementations: [`disk`] (the real one), [`memory`] (files in memory that can be
+//! cloned as a crash would leave them), [`faulty`] (fails the n-th operation of another).
+
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+pub mod clock;
+pub mod disk;
+pub mod faulty;
+pub mod memory;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use disk::DiskFileSystem;
+pub use faulty::FaultyFileSystem;
+pub use memory::{CrashMode, MemoryFileSystem, MemoryImage};
+
+#[cfg(test)]
+mod suite;
+
+/// A tree of files. Errors are plain `io::Error`; the caller adds operation and path.
+///
+/// Durability, as on Linux: file contents are durable after `File::sync_data`; a new name, a rename,
+/// a removal or a link is durable after `sync_dir` of its directory.
+pub trait FileSystem: Send + Sync + Debug {
+    /// Makes a directory and its missing parents (mode 0700), durably.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Names of the files in a directory, in no order; neither directories nor names that aren't
+    /// UTF-8.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Makes a new file (mode 0600) for reading and writing; `AlreadyExists` if there is one.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// Opens an existing file for reading and writing.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// Opens an existing file for reading.
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// Renames a file, replacing `to`.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file. Open handles and maps stay usable.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Gives a file a second name.
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Makes names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Takes an exclusive lock on a file, making it if missing; `WouldBlock` when another holds it.
+    /// Held until the guard is dropped.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
+    /// Bytes an ordinary user may still write on the disk of `dir`.
+    fn available_bytes(&self, dir: &Path) -> io::Result<u64>;
+    /// Whether a path exists.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+}
+
+/// What a file will be used for, so that the page cache serves it well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// Point reads: no read-ahead.
+    Random,
+    /// One pass: read ahead.
+    Sequential,
+    /// Will be read soon.
+    WillNeed,
+    /// Will not be read again: let it go first.
+    DontNeed,
+}
+
+/// One open file.
+pub trait File: Send + Sync + Debug {
+    /// Bytes in the file.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether the file holds no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Fills `buf` from `offset`; `UnexpectedEof` when the file ends before.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+    /// As `read_exact_at`, but `WouldBlock` when it would wait for the disk (`RWF_NOWAIT`).
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Writes all of `buf` at `offset`, growing the file as needed.
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+    /// Cuts or grows (with zeros) the file.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Reserves disk space for `[0, len)` and grows the file to `len` with zeros; a longer file keeps
+    /// its length. Where the disk can't reserve, zeros are written after the file's end.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+    /// Makes contents and length durable, stores through maps included (`fdatasync`).
+    fn sync_data(&self) -> io::Result<()>;
+    /// Starts writing `[offset, offset+len)` back without waiting; a hint.
+    fn start_writeback(&self, offset: u64, len: u64);
+    /// Tells the page cache what to expect; a hint.
+    fn advise(&self, advice: Advice, offset: u64, len: u64);
+    /// Maps `[0, len)` for reading; `UnexpectedEof` when the file is shorter. Bytes that are written
+    /// later may or may not show. Requires: the file is never cut below `len` while a slice lives.
+    fn map(&self, len: u64) -> io::Result<Bytes>;
+    /// Maps `[0, len)` for appending; `UnexpectedEof` when the file is shorter. Requires: the file is
+    /// allocated to `len`, and never cut below it while the map lives.
+    fn map_segment(&self, len: u64) -> io::Result<Arc<dyn SegmentMap>>;
+}
+
+/// A file mapped for appending: each byte is written once, then read by many.
+pub trait SegmentMap: Send + Sync + Debug {
+    /// Backs `[offset, offset+len)` with memory and disk space now, so that later stores can't fail.
+    /// Keeps its bytes. Requires: no other thread writes the range meanwhile. The error is what a
+    /// `write_all_at` of the range would answer, such as `StorageFull`.
+    fn populate(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Stores `bytes` at `offset`.
+    ///
+    /// Requires: the range is inside the map and populated, no other thread writes it, and no slice
+    /// of it has been handed out.
+    fn write(&self, offset: u64, bytes: &[u8]);
+    /// The bytes of a range that was written and will not be written again.
+    fn slice(&self, offset: u64, len: usize) -> Bytes;
+    /// Whether a slice that was handed out, or a part of it, still lives, so that the file must not be
+    /// reused. Empty slices don't count. Requires: no `slice` runs meanwhile.
+    fn is_shared(&self) -> bool;
+}
+
+/// A thread that can be waited for.
+pub type JoinHandle = std::thread::JoinHandle<()>;
+
+/// Starts a named thread; `background` ones run at low priority (`SCHED_BATCH`, nice 10).
+pub fn spawn(
+    name: &str,
+    background: bool,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        if background {
+            disk::lower_priority();
+        }
+        body();
+    })
+}

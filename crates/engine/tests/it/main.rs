@@ -1,0 +1,8 @@
+//! The engine through its public interface, a file per behaviour.
+
+mod architecture;
+mod basics;
+mod collection;
+mod scans;
+mod sharing;
+mod snapshots;
