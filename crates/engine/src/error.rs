@@ -64,6 +64,8 @@ impl Error {
     /// An `Io` or, where the system says that space is out, a `NoSpace` error.
     pub fn io(op: &'static str, path: &Path, source: io::Error) -> Error {
         match source.kind() {
+            // After a failed sync the outcome of writes is unknown, whatever the reason.
+            _ if op == "sync" => Error::Io { op, path: path.to_owned(), source: Arc::new(source) },
             io::ErrorKind::StorageFull
             | io::ErrorKind::QuotaExceeded
             | io::ErrorKind::FileTooLarge => Error::NoSpace { path: path.to_owned() },

@@ -43,13 +43,14 @@ mod active {
         PLANTED.set(None);
     }
 
-    pub(crate) fn is_planted(bug: Bug) -> bool {
+    /// Whether this thread has planted it.
+    pub fn is_planted(bug: Bug) -> bool {
         PLANTED.get() == Some(bug)
     }
 }
 
 #[cfg(feature = "planted-bugs")]
-pub(crate) use active::is_planted;
+pub use active::is_planted;
 #[cfg(feature = "planted-bugs")]
 pub use active::{clear, plant};
 

@@ -1,1 +1,41 @@
+//! Tallybook over HTTP/1.1: key-value requests in, engine calls out.
+//!
+//! Modules are listed from the ground up: a module imports only what stands above it. A runtime
+//! thread never waits for the disk: what would wait goes to a bounded pool. Keys and values never
+//! reach a log or an error message.
 
+// Vocabulary.
+mod error;
+mod options;
+mod engine;
+mod admission;
+// What is read from a request.
+mod query;
+mod conditions;
+mod byte_range;
+// What is written in a reply.
+mod body;
+mod reply;
+// One connection: bytes checked under hyper.
+mod link;
+mod strict;
+// Requests.
+mod api;
+mod read;
+mod write;
+mod batch;
+mod upload;
+mod stream;
+mod scan;
+mod health;
+mod service;
+// Connections, threads, the server.
+mod watchdog;
+mod connection;
+mod worker;
+mod server;
+
+pub use engine::Engine;
+pub use error::{Error, Result};
+pub use options::{DurabilityLevel, Limits, ServerOptions, Timeouts};
+pub use server::{Server, ShutdownHandle};

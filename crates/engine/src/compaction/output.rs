@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
+use crate::fault_points::{Bug, is_planted};
 use crate::file_name;
 use crate::head::Entry;
 use crate::options::Compression;
@@ -106,7 +107,7 @@ impl<'a> Output<'a> {
         if self.builder.is_some() {
             self.finish_table(None)?;
         }
-        if !self.finished.is_empty() {
+        if !self.finished.is_empty() && !is_planted(Bug::SkipDirSync) {
             self.fs
                 .sync_dir(&self.options.dir)
                 .map_err(|error| Error::io("sync", &self.options.dir, error))?;

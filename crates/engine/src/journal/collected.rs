@@ -62,6 +62,7 @@ impl CollectedWriter {
             salt: Salt::new(salt),
             is_recycled: false,
             index_offset: 0,
+            file_bytes: 0,
         };
         Ok(CollectedWriter {
             files,

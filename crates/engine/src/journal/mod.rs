@@ -31,6 +31,7 @@ pub use reader::{Record, SegmentReader, Step};
 pub use recovery::{Recovered, Replayed, recover};
 pub use segment::{JournalFiles, Segment};
 pub use segment_header::{SEGMENT_HEADER_BYTES, SegmentType};
+pub use settle::copy_segment;
 pub use spares::{SegmentOptions, SegmentPool};
 pub use sync::SyncState;
 pub use verify::{SegmentDamage, SegmentReport, verify_segment};

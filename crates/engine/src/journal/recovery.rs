@@ -62,7 +62,8 @@ pub struct Recovered {
     pub replayed_groups: u64,
 }
 
-/// Replays the journal from `from`, giving each group to `sink`. `numbers` are those of the segment
+/// Replays the journal from `from`, giving each group to `sink`. Up to `synced_lsn` it is known to have
+/// been synced, so that even a segment that is missing with all it proved is found out. `numbers` are those of the segment
 /// files in the directory. `Requires:` nothing else uses them.
 ///
 /// `Corruption` when a record is missing that was synced, when a segment in the middle is missing, or
@@ -70,6 +71,7 @@ pub struct Recovered {
 pub fn recover(
     files: &Arc<JournalFiles>,
     from: JournalPosition,
+    synced_lsn: u64,
     numbers: &[u64],
     sink: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
 ) -> Result<Recovered> {
@@ -80,7 +82,7 @@ pub fn recover(
         from,
         end: from,
         next_seqno: None,
-        proven_lsn: 0,
+        proven_lsn: synced_lsn,
         chain: Vec::new(),
         recovered: Recovered::default(),
     };
@@ -256,14 +258,18 @@ impl<'a> Replay<'a> {
         };
         type_fits
             && header.synced_upto <= self.end.lsn
-            && self.next_seqno.is_none_or(|next| next == header.first_seqno)
+            && self.next_seqno.is_none_or(|next| match header.record_type {
+                // An opening may leave numbers out; it starts a segment.
+                RecordType::Start => next <= header.first_seqno,
+                _ => next == header.first_seqno,
+            })
             && header.first_seqno.checked_add(u64::from(header.count)).is_some()
     }
 
     /// Tells a torn tail, which is returned, from damage.
     fn classify(&mut self, candidates: &'a [Candidate]) -> Result<Tail<'a>> {
         let mut tail = Tail::default();
-        let mut proof = Proof::default();
+        let mut proof = Proof { lsn: self.proven_lsn, candidate: None };
         if let Some(link) = self.chain.last() {
             let (candidate, end) = (link.candidate, self.end.offset);
             let mut reader = candidate.reader(self.files, end, candidate.len)?;
@@ -278,6 +284,9 @@ impl<'a> Replay<'a> {
                 (false, true) => found.end.min(candidate.len),
                 (false, false) => reader.last_nonzero(end)?,
             };
+            // A file that ends at a record's end, but not where it was made to end or was cut by an
+            // earlier recovery, has lost an unknown number of records.
+            tail.is_short = candidate.len < candidate.header.file_bytes;
             tail.cut = Some((candidate, end, torn_end));
         }
         for candidate in candidates {
@@ -307,9 +316,10 @@ impl<'a> Replay<'a> {
         if proof.lsn > self.end.lsn {
             return Err(self.damage_before(&proof));
         }
-        // The last goes first, so that a crash in between leaves a shorter tail of the same kind.
+        // The last goes first, so that a crash in between leaves a shorter tail of the same kind. One
+        // whose start is lost may be what another names as its predecessor, so it goes at the end.
         tail.discarded.sort_by_key(|(candidate, _)| {
-            std::cmp::Reverse(candidate.start.map_or(u64::MAX, |start| start.lsn))
+            std::cmp::Reverse(candidate.start.map_or(0, |start| start.lsn))
         });
         Ok(tail)
     }

@@ -39,6 +39,9 @@ pub struct SegmentHeader {
     pub is_recycled: bool,
     /// Where the index record of a collected segment stands; 0 in a log segment.
     pub index_offset: u64,
+    /// Bytes that a log segment's file was made with; 0 in a collected segment. A shorter file was cut,
+    /// by recovery or by something else.
+    pub file_bytes: u64,
 }
 
 impl SegmentHeader {
@@ -53,6 +56,7 @@ impl SegmentHeader {
         let flags = if self.is_recycled { FLAG_RECYCLED } else { 0 };
         out[32..36].copy_from_slice(&flags.to_le_bytes());
         out[40..48].copy_from_slice(&self.index_offset.to_le_bytes());
+        out[48..56].copy_from_slice(&self.file_bytes.to_le_bytes());
         let crc = crc32c::crc32c(&out[..60]);
         out[60..].copy_from_slice(&crc.to_le_bytes());
         out
@@ -76,6 +80,7 @@ impl SegmentHeader {
         let flags = fields.u32().ok_or_else(bad)?;
         fields.take(4).ok_or_else(bad)?;
         let index_offset = fields.u64().ok_or_else(bad)?;
+        let file_bytes = fields.u64().ok_or_else(bad)?;
         if bytes[60..] != crc32c::crc32c(&bytes[..60]).to_le_bytes() {
             return Err(bad());
         }
@@ -91,7 +96,7 @@ impl SegmentHeader {
             other => return Err(damage(format!("unknown segment type {other}"))),
         };
         let is_recycled = flags & FLAG_RECYCLED != 0;
-        Ok(SegmentHeader { segment_type, number, salt, is_recycled, index_offset })
+        Ok(SegmentHeader { segment_type, number, salt, is_recycled, index_offset, file_bytes })
     }
 }
 
@@ -106,6 +111,7 @@ mod tests {
             salt: Salt::new(99),
             is_recycled: true,
             index_offset: 0,
+            file_bytes: 4096,
         }
     }
 

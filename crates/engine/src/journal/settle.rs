@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use super::segment::JournalFiles;
-use super::segment_header::SEGMENT_HEADER_BYTES;
+use super::segment::{JournalFiles, Segment};
+use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::survey::Candidate;
 use crate::error::{Error, Result};
 use crate::file_name;
@@ -21,6 +21,8 @@ pub(super) struct Tail<'a> {
     pub(super) cut: Option<(&'a Candidate, u64, u64)>,
     /// Later segments, the last first, and where their torn bytes end.
     pub(super) discarded: Vec<(&'a Candidate, u64)>,
+    /// The file that the log ends in is shorter than it should be.
+    pub(super) is_short: bool,
     /// Valid record headers in all of these.
     pub(super) records: u64,
 }
@@ -43,15 +45,19 @@ pub(super) fn settle(files: &JournalFiles, tail: Tail<'_>) -> Result<(u64, u64)>
         if torn_end > end {
             save(files, candidate, end, torn_end)?;
         }
-        if candidate.len > end {
+        if candidate.len > end || tail.is_short {
             let path = &candidate.path;
             let file = files.fs.open(path).map_err(|source| Error::io("open", path, source))?;
+            let header = SegmentHeader { file_bytes: end, ..candidate.header };
+            file.write_all_at(&header.encode(), 0)
+                .map_err(|source| Error::io("write", path, source))?;
             file.set_len(end).map_err(|source| Error::io("cut", path, source))?;
             file.sync_data().map_err(|source| Error::io("sync", path, source))?;
             files.file_cache.forget(path);
         }
     }
-    let torn_records = if torn_bytes > 0 { tail.records.max(1) } else { 0 };
+    let is_torn = torn_bytes > 0 || tail.is_short;
+    let torn_records = if is_torn { tail.records.max(1) } else { 0 };
     Ok((torn_bytes, torn_records))
 }
 
@@ -61,6 +67,17 @@ pub(super) fn rewrite(files: &JournalFiles, path: &Path, begin: u64, end: u64) -
     let file = files.fs.open(path).map_err(|source| Error::io("open", path, source))?;
     copy(file.as_ref(), path, begin..end, file.as_ref(), path, begin)?;
     file.sync_data().map_err(|source| Error::io("sync", path, source))
+}
+
+/// Copies a segment up to `end` to a new file that ends there, synced.
+pub fn copy_segment(files: &JournalFiles, segment: &Segment, end: u64, to: &Path) -> Result<()> {
+    let source = files.fs.open_read(segment.path());
+    let source = source.map_err(|source| Error::io("open", segment.path(), source))?;
+    let target = files.fs.create(to).map_err(|source| Error::io("create", to, source))?;
+    copy(source.as_ref(), segment.path(), 0..end, target.as_ref(), to, 0)?;
+    let header = SegmentHeader { file_bytes: end, ..*segment.header() };
+    target.write_all_at(&header.encode(), 0).map_err(|source| Error::io("write", to, source))?;
+    target.sync_data().map_err(|source| Error::io("sync", to, source))
 }
 
 /// Copies the bytes `[begin, end)` of a segment to its `*.torn` file, durably.

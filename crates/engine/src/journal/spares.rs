@@ -232,6 +232,7 @@ impl SegmentPool {
             salt: Salt::new(self.next_salt()),
             is_recycled: returned.is_some(),
             index_offset: 0,
+            file_bytes: capacity,
         };
         let made = self.make_file(&header, &path, &temporary, capacity, returned);
         if made.is_err() {

@@ -344,7 +344,7 @@ impl Bench {
 
     pub(super) fn recover_from(&self, from: JournalPosition) -> Result<(Groups, Recovered)> {
         let mut groups = Vec::new();
-        let recovered = recover(&self.files, from, &self.numbers(), &mut |replayed| {
+        let recovered = recover(&self.files, from, 0, &self.numbers(), &mut |replayed| {
             groups.push((replayed.first_seqno, replayed.changes.collect()));
             Ok(())
         })?;

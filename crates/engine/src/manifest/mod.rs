@@ -8,11 +8,11 @@
 //! Invariant: once `append` has answered `Ok`, the edit is durable. After a failure whose outcome is
 //! unknown nothing is written any more. Opening a store begins a new manifest: none is ever continued.
 
-mod inspect;
 mod record;
 mod recover;
 #[cfg(test)]
-pub(crate) mod test_fs;
+mod test_fs;
+mod inspect;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -165,8 +165,8 @@ fn write_file(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<Arc<dyn 
 
 #[cfg(test)]
 mod tests {
-    use super::test_fs::TestFs;
     use super::*;
+    use crate::manifest::test_fs::TestFs;
 
     fn edit(last_seqno: u64) -> VersionEdit {
         VersionEdit { last_seqno: Some(last_seqno), ..VersionEdit::default() }

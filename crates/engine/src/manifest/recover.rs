@@ -134,6 +134,8 @@ mod tests {
 
     fn edit(number: u64) -> VersionEdit {
         let properties = Properties {
+            entries: 1,
+            keys: 1,
             smallest: Bytes::from("a"),
             largest: Bytes::from("z"),
             seqno_max: number,

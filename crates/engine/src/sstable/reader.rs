@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::block_cache::BlockCache;
 use crate::coding::Decoder;
 use crate::error::{Error, Result};
+use crate::fault_points::{Bug, is_planted};
 use crate::file_cache::FileCache;
 use crate::head::Entry;
 use crate::key::SeqNo;
@@ -122,7 +123,12 @@ impl Table {
         let mut excluded = &counters.index_exits;
         for place in self.index.candidates(hash) {
             excluded = &counters.false_positives;
-            let bytes = self.lookup_block(place.block, purpose, counters)?;
+            let bytes = match self.lookup_block(place.block, purpose, counters) {
+                Err(Error::Corruption { .. }) if is_planted(Bug::FallThroughOnCorruptBlock) => {
+                    continue;
+                }
+                found => found?,
+            };
             let block = self.parse(place.block, bytes.bytes())?;
             let entry = block.entry(place.slot).ok_or_else(|| self.malformed(place.block))?;
             if !block.key_is(&entry, user_key) {

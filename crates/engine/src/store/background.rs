@@ -6,6 +6,7 @@ use super::compacting::{Compacted, IDLE_AFTER};
 use super::inner::Inner;
 use crate::error::Error;
 use crate::resources::{Participant, Work};
+use crate::version::VersionEdit;
 
 /// An idle store is not flushed for less unflushed journal than this.
 const IDLE_FLUSH_BYTES_MIN: u64 = 1 << 20;
@@ -18,7 +19,7 @@ impl Participant for Inner {
         if self.is_resting() {
             return false;
         }
-        self.prepare_spare() | self.flush_one()
+        self.name_segment() | self.prepare_spare() | self.flush_one()
     }
 
     fn compaction_step(&self) -> bool {
@@ -86,6 +87,26 @@ impl Inner {
 
     fn is_idle(&self) -> bool {
         self.idle_for() >= IDLE_AFTER
+    }
+
+    /// Has the manifest name the segment that takes the writes, if it doesn't, so that its loss would
+    /// be found out even if all that proves it were lost with it. Whether it did.
+    fn name_segment(&self) -> bool {
+        let started = self.log.lock().last().map(|log| log.segment.number());
+        let Some(number) = started else { return false };
+        if self.named_segment.load(Ordering::Relaxed) == number {
+            return false;
+        }
+        let position = self.commit.lock().writer.position();
+        let named = self.sync_upto(position.lsn).and_then(|()| {
+            let edit = VersionEdit { journal_synced: Some(position), ..VersionEdit::default() };
+            self.install(&mut self.tree.lock(), edit, |_| {})
+        });
+        match named {
+            Ok(()) => self.named_segment.store(position.segment, Ordering::Relaxed),
+            Err(error) => self.note_background_error(&error),
+        }
+        true
     }
 
     /// Makes one journal segment ready ahead of need; whether it did.

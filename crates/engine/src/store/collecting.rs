@@ -33,7 +33,14 @@ impl Inner {
     /// Requires: the caller holds `compacting`.
     pub(super) fn collect_one(&self, idle: bool) -> Result<bool> {
         let state = self.state.load_full();
-        let shares = segment_shares(&state);
+        let mut shares = segment_shares(&state);
+        {
+            let collected_values = self.collected_values.lock();
+            let referred = |number| state.version.segments.live(number).count;
+            shares.retain(|share| {
+                collected_values.get(&share.number) != Some(&referred(share.number))
+            });
+        }
         let (ratio, bytes_max) =
             (self.options.collection_live_ratio, self.options.segment_bytes_max);
         let picked = collection::pick(&shares, ratio, bytes_max, idle);
@@ -57,10 +64,17 @@ impl Inner {
         }
         let collected = writer.finish()?;
         let installed = self.install_collected(&state, &picked, &collected);
-        if installed.is_err() {
+        // After a failed sync of the manifest, it may name the new segment.
+        if installed.is_err() && self.poison.get().is_none() {
             let _ = self.resources.fs.remove(collected.segment.path());
         }
         installed?;
+        let number = collected.segment.number();
+        let referred = self.state.load().version.segments.live(number).count;
+        let mut collected_values = self.collected_values.lock();
+        collected_values.retain(|number, _| !picked.contains(number));
+        collected_values.insert(number, referred);
+        drop(collected_values);
         add(&self.counters.collections, picked.len() as u64);
         add(&self.counters.collection_bytes_written, collected.segment.end());
         Ok(true)

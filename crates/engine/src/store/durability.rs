@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::inner::Inner;
+use super::inner::{Commit, Inner};
 use super::stats::add;
 use crate::error::Result;
 use crate::stall;
@@ -28,10 +28,7 @@ impl Inner {
                 if self.closed.load(Ordering::Acquire) {
                     return Ok(());
                 }
-                let next_seqno = commit.last_seqno + 1;
-                // A mark that can't be written proves nothing and costs nothing: the sync was made.
-                let _ = commit.writer.append_mark(next_seqno, self.resources.clock.now_ms());
-                self.note_rotation(&commit);
+                self.append_mark(&mut commit);
                 Ok(())
             }
             Err(error) => {
@@ -39,6 +36,16 @@ impl Inner {
                 Err(error)
             }
         }
+    }
+
+    /// Appends a mark. One that can't be written proves nothing and costs nothing: the sync was made.
+    pub(super) fn append_mark(&self, commit: &mut Commit) {
+        let next_seqno = commit.last_seqno + 1;
+        let marked = commit.writer.append_mark(next_seqno, self.resources.clock.now_ms());
+        if let Err(error) = marked {
+            self.poison_if_sync_failed(&error);
+        }
+        self.note_rotation(commit);
     }
 
     /// Waits until everything acknowledged so far is synced.

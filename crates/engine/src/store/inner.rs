@@ -3,6 +3,7 @@
 //! Locks, in the order in which they may be taken: `commit` (one writer at a time), `tree` (one
 //! version edit at a time), `install` (replacing the read state). A read takes none of them.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -55,6 +56,8 @@ pub(crate) struct Inner {
 
     /// One edit at a time.
     pub(super) tree: Mutex<Tree>,
+    /// The newest segment of the log that the manifest names.
+    pub(super) named_segment: AtomicU64,
     pub(super) next_file_number: Arc<AtomicU64>,
     pub(super) obsolete: Arc<ObsoleteQueue>,
 
@@ -65,6 +68,9 @@ pub(crate) struct Inner {
     pub(super) immutable_bytes: AtomicUsize,
     /// Held while a compaction or collection job runs.
     pub(super) compacting: Mutex<()>,
+    /// Of each collected segment, how many values were referred to when it was made. Until one of
+    /// them dies, collecting it again gains nothing, however small its values are beside their records.
+    pub(super) collected_values: Mutex<HashMap<u64, u64>>,
 
     pub(super) throttle: Throttle,
     /// `write_pressure` as bits, refreshed when memtables or the tree change.
@@ -168,6 +174,11 @@ impl Inner {
     /// Refuses when writing has ended.
     pub(super) fn check_writable(&self) -> Result<()> {
         self.check_open()?;
+        self.check_poison()
+    }
+
+    /// Refuses when a failed sync has ended writing.
+    pub(super) fn check_poison(&self) -> Result<()> {
         match self.poison.get() {
             Some(cause) => Err(Error::ReadOnly { cause: cause.clone() }),
             None => Ok(()),

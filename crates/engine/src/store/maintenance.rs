@@ -1,25 +1,22 @@
 //! Long work on request: compaction, checkpoints, verification, closing.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
 use super::compacting::Compacted;
 use super::inner::Inner;
-use super::state::SegmentEntry;
+use super::state::{ReadState, SegmentEntry, find_in_tables};
 use crate::compaction::pick::Slice;
 use crate::error::{Error, Result};
 use crate::file_name;
-use crate::head::Body;
+use crate::head::{Body, ValuePointer};
 use crate::iter::InternalIterator;
-use crate::journal::verify_segment;
+use crate::journal::{copy_segment, verify_segment};
+use crate::key::{SEQNO_MAX, SeqNo};
 use crate::manifest::Manifest;
-use crate::vfs::{File, FileSystem};
-
-/// Bytes copied at a time.
-const COPY_BYTES: usize = 1 << 20;
+use crate::version::{LiveTable, VersionEdit};
 
 /// One damaged place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +74,7 @@ impl Inner {
             let done = self.counters.compaction_bytes_read.load(Ordering::Relaxed) - before;
             progress(done.min(total), total);
         }
-        while self.collect_one(true)? {
+        while self.collect_one(true).inspect_err(|error| self.poison_if_sync_failed(error))? {
             self.check_writable()?;
             self.remove_obsolete();
         }
@@ -123,13 +120,11 @@ impl Inner {
         let replay_from = state.version.replay_from;
         for log in self.log.lock().iter() {
             if log.segment.number() == replay_from.segment {
-                let (from, to) = (
-                    file_name::segment(&self.dir, replay_from.segment),
-                    file_name::segment(dir, replay_from.segment),
-                );
-                copy_file(fs, &from, &to, replay_from.offset)?;
+                let to = file_name::segment(dir, replay_from.segment);
+                copy_segment(self.pool.files(), &log.segment, replay_from.offset, &to)?;
             }
         }
+        edit.journal_synced = Some(replay_from);
         let number = self.take_number();
         edit.next_file_number = Some(number + 1);
         Manifest::create(&**fs, dir, number, &edit)?;
@@ -181,8 +176,8 @@ impl Inner {
     /// Checks that every pointer of a table leads into a known segment.
     fn verify_pointers(
         &self,
-        live: &crate::version::LiveTable,
-        state: &super::state::ReadState,
+        live: &LiveTable,
+        state: &ReadState,
         report: &mut VerifyReport,
     ) -> Result<()> {
         if live.properties.segment_refs.is_empty() {
@@ -191,26 +186,43 @@ impl Inner {
         let mut iter = live.table().iter(false);
         iter.seek_to_first()?;
         while iter.valid() {
-            if let Body::Ref(pointer) = iter.entry()?.body {
-                let located = state.segments.locate(&pointer);
-                let is_known = state.segments.by_number.contains_key(&pointer.segment);
-                let reaches = located.is_none_or(|(segment, offset)| {
-                    offset + u64::from(pointer.length) <= segment.end()
+            let entry = iter.entry()?;
+            if let Body::Ref(pointer) = entry.body
+                && !self.is_answered(state, iter.user_key(), entry.seqno, &pointer)?
+            {
+                let ValuePointer { segment, offset, .. } = pointer;
+                report.damage.push(Damage {
+                    file: live.table().path().to_owned(),
+                    offset: 0,
+                    what: format!(
+                        "an entry points at byte {offset} of segment {segment}, which is not there"
+                    ),
                 });
-                if !is_known || !reaches {
-                    report.damage.push(Damage {
-                        file: live.table().path().to_owned(),
-                        offset: 0,
-                        what: format!(
-                            "an entry points at byte {} of segment {}, which is not there",
-                            pointer.offset, pointer.segment
-                        ),
-                    });
-                }
             }
             iter.next()?;
         }
         Ok(())
+    }
+
+    /// Whether a pointer leads to a value, or nobody will ask: the value of an entry that no reader
+    /// sees is not kept by collection, though the entry itself stays until a compaction meets it.
+    fn is_answered(
+        &self,
+        state: &ReadState,
+        user_key: &[u8],
+        seqno: SeqNo,
+        pointer: &ValuePointer,
+    ) -> Result<bool> {
+        if let Some((segment, offset)) = state.segments.locate(pointer) {
+            return Ok(offset + u64::from(pointer.length) <= segment.end());
+        }
+        for reader in self.snapshots.list().into_iter().chain([SEQNO_MAX]) {
+            let seen = find_in_tables(&state.version, user_key, reader, true, &self.read_counters)?;
+            if seen.is_some_and(|entry| entry.seqno == seqno) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Flushes, syncs, marks the journal's end and lets the directory go.
@@ -245,27 +257,14 @@ impl Inner {
         }
         if self.poison.get().is_none() && self.sync.sync_upto(self.sync.appended_lsn()).is_ok() {
             // What fails here costs the proof of a clean end, not data: whoever asked for a sync had it.
-            let next_seqno = commit.last_seqno + 1;
-            let _ = commit.writer.append_mark(next_seqno, self.resources.clock.now_ms());
+            self.append_mark(&mut commit);
             let _ = self.sync.sync_upto(u64::MAX);
+            let seqno_next = Some(commit.last_seqno + 1);
+            let edit = VersionEdit { seqno_next, ..VersionEdit::default() };
+            let _ = self.tree.lock().manifest.append(&edit);
         }
         self.remove_obsolete();
         drop(running);
         *self.lock.lock() = None;
     }
-}
-
-/// Copies the first `len` bytes of a file to a new one, synced.
-fn copy_file(fs: &Arc<dyn FileSystem>, from: &Path, to: &Path, len: u64) -> Result<()> {
-    let source = fs.open_read(from).map_err(Inner::io("open", from))?;
-    let target: Arc<dyn File> = fs.create(to).map_err(Inner::io("create", to))?;
-    let mut buffer = vec![0; COPY_BYTES];
-    let mut at = 0;
-    while at < len {
-        let piece = COPY_BYTES.min((len - at) as usize);
-        source.read_exact_at(&mut buffer[..piece], at).map_err(Inner::io("read", from))?;
-        target.write_all_at(&buffer[..piece], at).map_err(Inner::io("write", to))?;
-        at += piece as u64;
-    }
-    target.sync_data().map_err(Inner::io("sync", to))
 }

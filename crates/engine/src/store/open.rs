@@ -21,6 +21,7 @@ use super::inner::{
 };
 use super::snapshot::SnapshotList;
 use super::state::{ReadState, SegmentEntry, Segments};
+use super::tree::seqno_reserve;
 use super::write::insert;
 use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
@@ -67,9 +68,11 @@ impl Inner {
         }
         let last_seqno = match fault_points::is_planted(Bug::ReuseSeqNoAfterCrash) {
             true => version.last_seqno,
-            false => version.last_seqno.max(replayed.recovered.last_seqno),
+            false => (version.last_seqno.max(replayed.recovered.last_seqno))
+                .max(version.seqno_next.saturating_sub(1)),
         };
-        let manifest = opening.new_manifest(&version, &next_file_number, last_seqno)?;
+        let manifest =
+            opening.new_manifest(&version, &replayed.recovered, &next_file_number, last_seqno)?;
         opening.remove_unnamed(&names, &version, &replayed.recovered, old_manifest);
 
         let pool = Arc::new(opening.segment_pool(&files, &next_file_number));
@@ -104,12 +107,14 @@ impl Inner {
             log: Mutex::new(log_of(&replayed.recovered)),
             retired: Mutex::default(),
             tree: Mutex::new(Tree { manifest }),
+            named_segment: AtomicU64::new(end.segment),
             next_file_number,
             obsolete,
             flushes: Mutex::new(FlushQueue { pending: replayed.pending, ..FlushQueue::default() }),
             flush_ended: Condvar::new(),
             immutable_bytes: AtomicUsize::new(immutable_bytes),
             compacting: Mutex::new(()),
+            collected_values: Mutex::default(),
             throttle: Default::default(),
             pressure_bits: AtomicU64::new(0),
             poison: OnceLock::new(),
@@ -138,11 +143,7 @@ impl Inner {
     /// Proves to the next recovery what this one made durable, and has the background work begin.
     fn start(self: &Arc<Self>, recovered: &Recovered) -> Result<()> {
         if recovered.proven_lsn < recovered.end.lsn {
-            let mut commit = self.commit.lock();
-            let next_seqno = commit.last_seqno + 1;
-            // Without the mark nothing is lost but the proof.
-            let _ = commit.writer.append_mark(next_seqno, self.resources.clock.now_ms());
-            self.note_rotation(&commit);
+            self.append_mark(&mut self.commit.lock());
         }
         self.refresh_pressure();
         let participant: Arc<dyn Participant> = self.clone();
@@ -267,7 +268,8 @@ impl Opening<'_> {
         let mut pending = std::collections::VecDeque::new();
         let mut active = Arc::new(Memtable::default());
         let mut active_start = version.replay_from;
-        let recovered = recover(files, version.replay_from, &numbers, &mut |group| {
+        let synced_lsn = version.journal_synced.lsn;
+        let recovered = recover(files, version.replay_from, synced_lsn, &numbers, &mut |group| {
             for change in group.changes {
                 insert(&active, change);
             }
@@ -285,14 +287,15 @@ impl Opening<'_> {
     fn new_manifest(
         &self,
         version: &Version,
+        recovered: &Recovered,
         next_file_number: &AtomicU64,
         last_seqno: u64,
     ) -> Result<Manifest> {
         let number = next_file_number.fetch_add(1, Ordering::Relaxed);
         let mut edit = version.to_edit();
         edit.next_file_number = Some(next_file_number.load(Ordering::Relaxed));
-        // What is only in the journal is numbered by the journal.
-        edit.last_seqno = Some(version.last_seqno.min(last_seqno));
+        edit.journal_synced = Some(recovered.end);
+        edit.seqno_next = Some(seqno_reserve(last_seqno));
         Manifest::create(&*self.resources.fs, self.dir, number, &edit)
     }
 

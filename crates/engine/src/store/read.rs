@@ -14,6 +14,26 @@ use crate::head::{Entry, Head};
 use crate::key::{SeqNo, check_key};
 
 impl Inner {
+    /// A state and a SeqNo (`None`: the newest) that belong together.
+    ///
+    /// Of a state newer than the SeqNo, a compaction may have dropped the version that the SeqNo sees.
+    /// With a state older than the SeqNo, the active memtable, which still grows, may point into a
+    /// journal segment that the state doesn't know. So the SeqNo is read between two equal states.
+    fn view(&self, seqno: Option<SeqNo>) -> (Arc<ReadState>, SeqNo) {
+        let mut state = self.state.load_full();
+        if let Some(seqno) = seqno {
+            return (state, seqno);
+        }
+        loop {
+            let seqno = self.visible_seqno.load(Ordering::Acquire);
+            let now = self.state.load();
+            if Arc::ptr_eq(&state, &now) {
+                return (state, seqno);
+            }
+            state = Arc::clone(&now);
+        }
+    }
+
     /// The live entry of a key at `seqno` (`None`: now) with the state it was found in.
     fn find_live(
         &self,
@@ -23,10 +43,7 @@ impl Inner {
     ) -> Result<Option<(Arc<ReadState>, Entry)>> {
         check_key(key)?;
         self.check_open()?;
-        // The state first, then the SeqNo: a state that is newer than the SeqNo may already have
-        // dropped the version the SeqNo sees.
-        let state = self.state.load_full();
-        let seqno = seqno.unwrap_or_else(|| self.visible_seqno.load(Ordering::Acquire));
+        let (state, seqno) = self.view(seqno);
         let Some(entry) = state.find(key, seqno, wait, &self.read_counters)? else {
             return Ok(None);
         };
@@ -66,8 +83,7 @@ impl Inner {
     pub(super) fn cursor_at(&self, seqno: Option<SeqNo>, options: &ScanOptions) -> Result<Cursor> {
         self.check_open()?;
         add(&self.counters.scans, 1);
-        let state = self.state.load_full();
-        let seqno = seqno.unwrap_or_else(|| self.visible_seqno.load(Ordering::Acquire));
+        let (state, seqno) = self.view(seqno);
         Ok(Cursor::new(state, self.resources.clock.clone(), seqno, options))
     }
 }

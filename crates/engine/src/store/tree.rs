@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
 use crate::file_name;
 use crate::journal::Segment;
+use crate::key::SeqNo;
 use crate::manifest::Manifest;
 use crate::obsolete::FileGuard;
 use crate::sstable::Table;
@@ -31,7 +32,9 @@ impl Inner {
         change: impl FnOnce(&mut ReadState),
     ) -> Result<()> {
         let before = self.state.load_full();
-        edit.last_seqno = Some(self.visible_seqno.load(Ordering::Acquire));
+        let last_seqno = self.visible_seqno.load(Ordering::Acquire);
+        edit.last_seqno = Some(last_seqno);
+        edit.seqno_next = Some(seqno_reserve(last_seqno));
         let version = before.version.apply(&edit, &mut |meta| self.open_table(meta))?;
         let gone = self.settle_segments(&before, &version, &mut edit);
         edit.next_file_number = Some(self.next_file_number.load(Ordering::Relaxed));
@@ -170,6 +173,12 @@ impl Inner {
             self.obsolete.drain(&*self.resources.fs, &|path| file_cache.forget(path));
         }
     }
+}
+
+/// The SeqNo that an opening after a crash counts from: beyond any that may have been given out since.
+/// What is not flushed is in memory, at 200 bytes a write or more, so this is enough for 50 GB of it.
+pub(super) fn seqno_reserve(last_seqno: SeqNo) -> SeqNo {
+    last_seqno + (1 << 28)
 }
 
 /// The open table that `version` has for `meta`.

@@ -99,7 +99,9 @@ impl Inner {
     ) -> Result<SeqNo> {
         self.check_writable()?;
         self.admit(tally.bytes as u64)?;
-        let (last_seqno, end_lsn) = self.commit(group, condition)?;
+        let committed = self.commit(group, condition);
+        let (last_seqno, end_lsn) =
+            committed.inspect_err(|error| self.poison_if_sync_failed(error))?;
         add(&self.counters.puts, tally.puts);
         add(&self.counters.deletes, tally.deletes);
         add(&self.counters.user_bytes_written, tally.bytes as u64);
@@ -113,7 +115,10 @@ impl Inner {
             Durability::Sync => self.sync_upto(end_lsn),
         };
         self.run_inline();
-        acknowledged.map(|()| last_seqno)
+        acknowledged?;
+        // A sync that failed meanwhile may have been of this write.
+        self.check_poison()?;
+        Ok(last_seqno)
     }
 
     /// Slows the writer while flushes lag; `Busy` when they make no progress for the deadline.

@@ -6,106 +6,26 @@
 //! other record. Tables of one run are disjoint in what is visible of them.
 //! A version doesn't touch files: what it can't know without opening a table, its caller's `opener` does.
 
-mod edit;
-mod run_iter;
 mod segments;
 mod table;
+mod run_iter;
+mod edit;
+mod edit_coding;
+mod level;
+mod apply;
 
-use std::collections::HashSet;
-use std::path::Path;
 use std::sync::Arc;
 
 pub use edit::{Added, Clipped, Moved, Removed, VersionEdit};
+pub use level::{Level, Run};
 pub use run_iter::RunIter;
 pub use segments::{Referenced, SegmentKind, SegmentMeta, SegmentSet};
 pub use table::{LiveTable, TableMeta};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::journal::JournalPosition;
 use crate::key::SeqNo;
 use crate::options::LEVEL_COUNT;
-
-/// Tables that are disjoint in key, so that a look-up asks one of them.
-#[derive(Debug, Clone)]
-pub struct Run {
-    /// Its number, from the counter of file numbers: unique in the store, larger in newer runs.
-    pub id: u64,
-    /// Ascending by key.
-    pub tables: Vec<Arc<LiveTable>>,
-}
-
-impl Run {
-    /// The one table that may hold `user_key`.
-    #[inline]
-    pub fn find(&self, user_key: &[u8]) -> Option<&Arc<LiveTable>> {
-        let after = self.tables.partition_point(|table| table.smallest[..] <= *user_key);
-        let table = &self.tables[after.checked_sub(1)?];
-        (!table.ends_by(user_key)).then_some(table)
-    }
-
-    /// The tables that may hold a key of `[start, end)`; `None` is unbounded.
-    pub fn overlapping(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> &[Arc<LiveTable>] {
-        let from =
-            start.map_or(0, |start| self.tables.partition_point(|table| table.ends_by(start)));
-        let to = end.map_or(self.tables.len(), |end| {
-            self.tables.partition_point(|table| table.smallest[..] < *end)
-        });
-        // Of an empty range, `to` may come first.
-        &self.tables[from.min(to)..to]
-    }
-
-    /// Bytes of its files.
-    pub fn bytes(&self) -> u64 {
-        self.tables.iter().map(|table| table.bytes()).sum()
-    }
-
-    /// Adds a table in its place.
-    fn insert(&mut self, table: Arc<LiveTable>) {
-        let at = self.tables.partition_point(|other| other.smallest < table.smallest);
-        self.tables.insert(at, table);
-    }
-}
-
-/// The runs of one level, newest first.
-#[derive(Debug, Clone, Default)]
-pub struct Level {
-    /// Descending by id.
-    pub runs: Vec<Run>,
-}
-
-impl Level {
-    /// The run with this id.
-    pub fn run(&self, id: u64) -> Option<&Run> {
-        let at = self.runs.partition_point(|run| run.id > id);
-        self.runs.get(at).filter(|run| run.id == id)
-    }
-
-    /// Its tables, run by run.
-    pub fn tables(&self) -> impl Iterator<Item = &Arc<LiveTable>> {
-        self.runs.iter().flat_map(|run| &run.tables)
-    }
-
-    /// Bytes of its files.
-    pub fn bytes(&self) -> u64 {
-        self.runs.iter().map(Run::bytes).sum()
-    }
-
-    fn run_or_new(&mut self, id: u64) -> &mut Run {
-        let at = self.runs.partition_point(|run| run.id > id);
-        if self.runs.get(at).is_none_or(|run| run.id != id) {
-            self.runs.insert(at, Run { id, tables: Vec::new() });
-        }
-        &mut self.runs[at]
-    }
-
-    /// Run and position of a table.
-    fn position(&self, number: u64) -> Option<(usize, usize)> {
-        self.runs.iter().enumerate().find_map(|(run_at, run)| {
-            let at = run.tables.iter().position(|table| table.number == number)?;
-            Some((run_at, at))
-        })
-    }
-}
 
 /// The tree at one moment, with the segments that it keeps.
 #[derive(Debug, Clone)]
@@ -118,6 +38,12 @@ pub struct Version {
     pub replay_from: JournalPosition,
     /// SeqNo of the last write that tables hold.
     pub last_seqno: SeqNo,
+    /// A place in the journal up to which it was synced: recovery must reach it.
+    pub journal_synced: JournalPosition,
+    /// SeqNo that the next opening counts from, unless the journal holds later ones: far beyond any
+    /// that was given out while the store is open, the very next one once it was closed. So no number
+    /// is ever given out twice, not even one whose write a power loss has taken back.
+    pub seqno_next: SeqNo,
     /// A number that no file named here has. The store's own counter may be ahead.
     pub next_file_number: u64,
 }
@@ -129,6 +55,8 @@ impl Default for Version {
             segments: SegmentSet::default(),
             replay_from: JournalPosition::default(),
             last_seqno: 0,
+            journal_synced: JournalPosition::default(),
+            seqno_next: 1,
             next_file_number: 1,
         }
     }
@@ -175,6 +103,8 @@ impl Version {
             added: added.collect(),
             replay_from: Some(self.replay_from),
             last_seqno: Some(self.last_seqno),
+            journal_synced: Some(self.journal_synced),
+            seqno_next: Some(self.seqno_next),
             next_file_number: Some(self.next_file_number),
             segments_kept: self.segments.kept().copied().collect(),
             forwards: self.segments.forwards().collect(),
@@ -212,155 +142,6 @@ impl Version {
             }
         }
     }
-
-    /// Says what breaks the invariants that can be seen without reading tables.
-    pub fn check(&self) -> Result<(), String> {
-        let (mut run_ids, mut numbers) = (HashSet::new(), HashSet::new());
-        for (level, run) in self.runs() {
-            let place = format!("run {} of L{level}", run.id);
-            if run.tables.is_empty() {
-                return Err(format!("{place} is empty"));
-            }
-            if !run_ids.insert(run.id) || run.id >= self.next_file_number {
-                return Err(format!("{place} has an id that is not its own"));
-            }
-            for table in &run.tables {
-                if !numbers.insert(table.number) || table.number >= self.next_file_number {
-                    return Err(format!("table {table:?} has a number that is not its own"));
-                }
-                check_bounds(table).map_err(|what| format!("table {table:?} in {place} {what}"))?;
-            }
-            for pair in run.tables.windows(2) {
-                if !pair[0].ends_by(&pair[1].smallest) {
-                    return Err(format!("tables {pair:?} in {place} overlap"));
-                }
-            }
-        }
-        for level in &self.levels {
-            if !level.runs.is_sorted_by(|newer, older| newer.id > older.id) {
-                return Err("runs are not in descending order of id".into());
-            }
-        }
-        // Deeper runs mix times: of them, only the entries themselves could tell.
-        let newest = |run: &Run| run.tables.iter().map(|table| table.properties.seqno_max).max();
-        if !self.levels[0].runs.is_sorted_by(|newer, older| newest(newer) >= newest(older)) {
-            return Err("runs of L0 are not in order of age".into());
-        }
-        self.segments.check()
-    }
-
-    /// Applies `edit` in place, up to `finish`. After an error the version is of no use.
-    pub(crate) fn fold(
-        &mut self,
-        edit: &VersionEdit,
-        opener: &mut dyn FnMut(TableMeta) -> Result<LiveTable>,
-    ) -> Result<()> {
-        self.fold_tables(edit, opener)?;
-        self.fold_segments(edit)?;
-        self.replay_from = edit.replay_from.unwrap_or(self.replay_from);
-        self.last_seqno = edit.last_seqno.unwrap_or(self.last_seqno).max(self.last_seqno);
-        let named = edit.added.iter().flat_map(|added| [added.run_id, added.meta.number]);
-        let named = named.chain(edit.moved.iter().map(|moved| moved.run_id));
-        let named = named.chain(edit.segments_kept.iter().map(|segment| segment.number));
-        let beyond = named.map(|number| number.saturating_add(1));
-        self.next_file_number =
-            beyond.chain(edit.next_file_number).fold(self.next_file_number, u64::max);
-        Ok(())
-    }
-
-    /// Counts references and checks: the end of a row of folds.
-    pub(crate) fn finish(mut self) -> Result<Version> {
-        let Version { levels, segments, .. } = &mut self;
-        let tables = levels.iter().flat_map(Level::tables);
-        segments.count(tables.flat_map(|table| {
-            table.properties.segment_refs.iter().map(|reference| {
-                let referenced = Referenced { count: reference.count, bytes: reference.bytes };
-                (reference.segment, referenced)
-            })
-        }));
-        self.check().map_err(misfit)?;
-        Ok(self)
-    }
-
-    fn fold_tables(
-        &mut self,
-        edit: &VersionEdit,
-        opener: &mut dyn FnMut(TableMeta) -> Result<LiveTable>,
-    ) -> Result<()> {
-        for removed in &edit.removed {
-            self.take(removed.level, removed.number)?;
-        }
-        for moved in &edit.moved {
-            let table = self.take(moved.from_level, moved.number)?;
-            self.levels[moved.to_level].run_or_new(moved.run_id).insert(table);
-        }
-        for clipped in &edit.clipped {
-            let level = &mut self.levels[clipped.level];
-            let (run, at) = level.position(clipped.number).ok_or_else(|| absent(clipped.number))?;
-            let table = &mut level.runs[run].tables[at];
-            if clipped.smallest < table.smallest {
-                return Err(misfit(format!("table {} is clipped to more", clipped.number)));
-            }
-            let meta = table.clip(clipped.smallest.clone());
-            *table = Arc::new(LiveTable { meta, ..LiveTable::clone(table) });
-        }
-        for added in &edit.added {
-            let table = Arc::new(opener(added.meta.clone())?);
-            self.levels[added.level].run_or_new(added.run_id).insert(table);
-        }
-        for level in &mut self.levels {
-            level.runs.retain(|run| !run.tables.is_empty());
-        }
-        Ok(())
-    }
-
-    fn fold_segments(&mut self, edit: &VersionEdit) -> Result<()> {
-        let SegmentSet { kept, forwards, .. } = &mut self.segments;
-        kept.extend(edit.segments_kept.iter().map(|segment| (segment.number, *segment)));
-        for &(old, new) in &edit.forwards {
-            if new <= old {
-                return Err(misfit(format!("segment {old} is forwarded back to {new}")));
-            }
-            forwards.insert(old, new);
-        }
-        for old in &edit.forwards_dropped {
-            forwards.remove(old).ok_or_else(|| misfit(format!("segment {old} has no forward")))?;
-        }
-        for number in &edit.segments_dropped {
-            kept.remove(number).ok_or_else(|| misfit(format!("segment {number} is not kept")))?;
-        }
-        Ok(())
-    }
-
-    /// Takes a table out; its run may be left empty.
-    fn take(&mut self, level: usize, number: u64) -> Result<Arc<LiveTable>> {
-        let level = &mut self.levels[level];
-        let (run, at) = level.position(number).ok_or_else(|| absent(number))?;
-        Ok(level.runs[run].tables.remove(at))
-    }
-}
-
-fn check_bounds(table: &TableMeta) -> Result<(), &'static str> {
-    let properties = &table.properties;
-    if table.smallest < properties.smallest
-        || table.largest != properties.largest
-        || table.largest_exclusive != properties.largest_exclusive
-    {
-        return Err("shows more than its file holds");
-    }
-    if table.ends_by(&table.smallest) {
-        return Err("shows nothing");
-    }
-    Ok(())
-}
-
-/// An edit that doesn't fit; whoever read it from a file puts the file's name and the offset in.
-fn misfit(what: impl Into<String>) -> Error {
-    Error::corruption(Path::new("MANIFEST"), 0, what)
-}
-
-fn absent(number: u64) -> Error {
-    misfit(format!("table {number} is not where the edit says"))
 }
 
 #[cfg(test)]
@@ -368,6 +149,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::error::Error;
     use crate::obsolete::{FileGuard, ObsoleteQueue};
     use crate::sstable::{Properties, SegmentRef};
 
@@ -376,7 +158,6 @@ mod tests {
             file_bytes: 10,
             smallest: Bytes::from(smallest),
             largest: Bytes::from(largest),
-            seqno_max: number,
             segment_refs: vec![SegmentRef { segment: number % 2, count: 1, bytes: number }],
             ..Properties::default()
         };
@@ -462,7 +243,6 @@ mod tests {
             (VersionEdit { added: vec![add(2, 41, meta(31, "c", "e"))], ..edit() }, "number"),
             (VersionEdit { added: vec![add(2, 10, meta(40, "c", "e"))], ..edit() }, "run id"),
             (VersionEdit { added: vec![add(2, 41, meta(40, "f", "e"))], ..edit() }, "bounds"),
-            (VersionEdit { added: vec![add(0, 41, meta(1, "c", "e"))], ..edit() }, "age"),
             (VersionEdit { segments_dropped: vec![5], ..edit() }, "segment"),
             (VersionEdit { forwards: vec![(5, 4)], ..edit() }, "back"),
             (VersionEdit { forwards: vec![(5, 6)], ..edit() }, "to nothing"),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::key::{self, KEY_BYTES_MAX};
 use crate::obsolete::FileGuard;
 use crate::range_tombstone::RangeTombstone;
 use crate::sstable::{Properties, Table};
@@ -59,10 +60,16 @@ impl TableMeta {
         }
     }
 
-    /// The smallest key above every visible one.
+    /// The smallest key above every visible one. No longer than a key may be, so that deleted ranges
+    /// can be cut there, but for the largest key of all, which no range reaches beyond.
     pub fn end(&self) -> Bytes {
         if self.largest_exclusive {
             return self.largest.clone();
+        }
+        if self.largest.len() >= KEY_BYTES_MAX
+            && let Some(end) = key::prefix_end(&self.largest)
+        {
+            return end.into();
         }
         let mut end = Vec::with_capacity(self.largest.len() + 1);
         end.extend_from_slice(&self.largest);
@@ -185,5 +192,21 @@ mod tests {
         assert!(!table(true).overlaps(Some(b"f"), None));
         assert_eq!(table(true).end(), "f");
         assert_eq!(whole.end(), "f\0");
+    }
+
+    #[test]
+    fn the_end_is_a_key_itself() {
+        let of = |largest: Vec<u8>| {
+            let largest = Bytes::from(largest);
+            TableMeta::new(1, Arc::new(Properties { largest, ..Properties::default() })).end()
+        };
+        assert_eq!(of(b"k".to_vec()), "k\0");
+        let mut longest = vec![b'k'; KEY_BYTES_MAX];
+        let end = of(longest.clone());
+        assert_eq!(end.len(), KEY_BYTES_MAX);
+        assert_eq!(end[KEY_BYTES_MAX - 1], b'l');
+        longest[KEY_BYTES_MAX - 1] = 0xff;
+        assert_eq!(of(longest).len(), KEY_BYTES_MAX - 1);
+        assert!(of(vec![0xff; KEY_BYTES_MAX]) > vec![0xff; KEY_BYTES_MAX]);
     }
 }

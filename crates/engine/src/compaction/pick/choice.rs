@@ -119,7 +119,7 @@ pub struct MergeInput {
 pub struct Merge {
     /// What is merged: newest run first, and for each key of theirs without a gap in age.
     pub inputs: Vec<MergeInput>,
-    /// The keys that are merged. The start is the first key of the inputs.
+    /// The keys that are merged, from the first of the inputs on; it has both ends.
     pub slice: Slice,
     /// Where the output goes.
     pub output_level: usize,

@@ -11,13 +11,13 @@ use crate::version::{LiveTable, Run, TableMeta, Version};
 /// All tables that can go whole: a deleted range covers every key of theirs and is newer than every
 /// entry, with no snapshot in between; or every entry has expired, with nothing older to uncover.
 pub(super) fn dead_tables(version: &Version, options: &PickOptions<'_>) -> Option<Drop> {
-    let deleted = deleted_ranges(version, options);
+    let deleted = Deleted::new(version, options);
     let mut tables = Vec::new();
     for (level, run) in version.runs() {
         for table in &run.tables {
             let busy = options.busy.iter().any(|job| job.slice.overlaps(table));
             if !busy
-                && (is_deleted(table, &deleted, options.snapshots)
+                && (deleted.covers(table, options.snapshots)
                     || is_expired(table, options.now_ms) && !has_older(version, level, run, table))
             {
                 tables.push((level, table.clone()));
@@ -36,8 +36,8 @@ pub(super) fn is_expired(table: &TableMeta, now_ms: u64) -> bool {
         && has_passed(properties.expires_at_ms_max, now_ms)
 }
 
-/// Whether a merge at the bottom would drop some of the table: what hides, what is hidden, or what
-/// has expired. A snapshot older than the table's newest entry may need any of these.
+/// Whether a merge at the bottom would drop some of the table: what was clipped off; or what hides, is
+/// hidden or has expired, any of which a snapshot older than the table's newest entry may need.
 pub(super) fn has_garbage(table: &TableMeta, options: &PickOptions<'_>) -> bool {
     let properties = &table.properties;
     let expired =
@@ -46,7 +46,8 @@ pub(super) fn has_garbage(table: &TableMeta, options: &PickOptions<'_>) -> bool 
         || properties.range_tombstones > 0
         || properties.entries > properties.keys
         || expired;
-    dead && !options.snapshots.iter().any(|&snapshot| snapshot < properties.seqno_max)
+    let needed = options.snapshots.iter().any(|&snapshot| snapshot < properties.seqno_max);
+    table.is_clipped() || dead && !needed
 }
 
 /// Whether a run older than `run`, of `level`, shows a key within the table's bounds.
@@ -70,37 +71,53 @@ fn has_passed(expires_at_ms: u64, now_ms: u64) -> bool {
     expires_at_ms != 0 && expires_at_ms <= now_ms
 }
 
-/// What visible parts of tables delete, ascending by start.
-fn deleted_ranges(version: &Version, options: &PickOptions<'_>) -> Vec<RangeTombstone> {
-    let tables = version.tables().filter(|(_, table)| table.properties.range_tombstones > 0);
-    let mut deleted: Vec<_> = tables
-        .flat_map(|(_, table)| {
+/// What visible parts of tables delete.
+struct Deleted {
+    /// Ascending by start.
+    ranges: Vec<RangeTombstone>,
+    /// For each range, the largest end of it and those before: ascending, so that it can be searched.
+    reach: Vec<Bytes>,
+}
+
+impl Deleted {
+    fn new(version: &Version, options: &PickOptions<'_>) -> Deleted {
+        let tables = version.tables().filter(|(_, table)| table.properties.range_tombstones > 0);
+        let visible = tables.flat_map(|(_, table)| {
             let visible_end = table.end();
             (options.range_tombstones)(table).into_iter().filter_map(move |deleted| {
                 let start = deleted.start.max(table.smallest.clone());
                 let end = deleted.end.min(visible_end.clone());
                 (start < end).then_some(RangeTombstone { start, end, seqno: deleted.seqno })
             })
-        })
-        .collect();
-    deleted.sort();
-    deleted
-}
-
-/// Whether ranges that every reader of the table sees deleted leave no key of it.
-fn is_deleted(table: &TableMeta, deleted: &[RangeTombstone], snapshots: &[SeqNo]) -> bool {
-    let properties = &table.properties;
-    let hides = |deleted: &&RangeTombstone| {
-        let between =
-            |&snapshot: &SeqNo| snapshot >= properties.seqno_min && snapshot < deleted.seqno;
-        deleted.seqno > properties.seqno_max && !snapshots.iter().any(between)
-    };
-    let mut kept_from: &Bytes = &table.smallest;
-    for deleted in deleted.iter().filter(hides) {
-        if deleted.start > *kept_from {
-            break;
-        }
-        kept_from = kept_from.max(&deleted.end);
+        });
+        let mut ranges: Vec<_> = visible.collect();
+        ranges.sort();
+        let mut furthest = Bytes::new();
+        let reach = ranges.iter().map(|range| {
+            furthest = furthest.clone().max(range.end.clone());
+            furthest.clone()
+        });
+        Deleted { reach: reach.collect(), ranges }
     }
-    table.ends_by(kept_from)
+
+    /// Whether ranges that every reader of the table sees deleted leave no key of it.
+    fn covers(&self, table: &TableMeta, snapshots: &[SeqNo]) -> bool {
+        let properties = &table.properties;
+        let hides = |deleted: &RangeTombstone| {
+            let between =
+                |&snapshot: &SeqNo| snapshot >= properties.seqno_min && snapshot < deleted.seqno;
+            deleted.seqno > properties.seqno_max && !snapshots.iter().any(between)
+        };
+        let mut kept_from: &Bytes = &table.smallest;
+        let first = self.reach.partition_point(|end| end <= kept_from);
+        for deleted in &self.ranges[first..] {
+            if deleted.start > *kept_from {
+                break;
+            }
+            if hides(deleted) {
+                kept_from = kept_from.max(&deleted.end);
+            }
+        }
+        table.ends_by(kept_from)
+    }
 }

@@ -1,1 +1,511 @@
+//! Decisions, as drawings of versions and the choices expected.
+//!
+//! A line is a run: level, id, and tables as `number:smallest-largest`. Behind `largest`, `)` excludes
+//! it; `smallest>visible` is a clipped table. In braces: `b` bytes and `e` entries (10 each), `k` keys
+//! (as entries), `t` tombstones, `s` lowest-highest SeqNo (the number), `x` when all entries expire,
+//! `v` bytes of values pointed at, `c` boundaries, `d` deleted range and its SeqNo.
+//! In choices, `]` is the end of a slice behind a table's largest key.
+//! Defaults of options: `runs=2 job=1000 l1=1000`.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::sstable::{Properties, SegmentRef};
+use crate::version::{Added, Clipped, VersionEdit};
+
+#[derive(Default)]
+struct Drawing {
+    edit: VersionEdit,
+    clips: VersionEdit,
+    boundaries: HashMap<u64, Vec<Bytes>>,
+    deleted: HashMap<u64, Vec<RangeTombstone>>,
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("{text} is not a number"))
+}
+
+fn key(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+fn slice(text: &str) -> Slice {
+    let (start, end) = text.split_once("..").expect("start..end");
+    let bound = |text: &str| (!text.is_empty()).then(|| key(text));
+    Slice { start: bound(start), end: bound(end) }
+}
+
+impl Drawing {
+    fn add(&mut self, level: usize, run_id: u64, text: &str) {
+        let (bounds, figures) = text.split_once('{').unwrap_or((text, ""));
+        let (id, bounds) = bounds.split_once(':').expect("number:bounds");
+        let (smallest, largest) = bounds.split_once('-').expect("smallest-largest");
+        let (smallest, visible) = smallest.split_once('>').unwrap_or((smallest, smallest));
+        let table = number(id);
+        let mut properties = Properties {
+            file_bytes: 10,
+            entries: 10,
+            smallest: key(smallest),
+            largest: key(largest.trim_end_matches(')')),
+            largest_exclusive: largest.ends_with(')'),
+            seqno_min: table,
+            seqno_max: table,
+            ..Properties::default()
+        };
+        let mut keys = None;
+        for figure in figures.trim_end_matches('}').split_terminator(' ') {
+            let (name, value) = figure.split_once('=').expect("name=value");
+            match name {
+                "b" => properties.file_bytes = number(value),
+                "e" => properties.entries = number(value),
+                "k" => keys = Some(number(value)),
+                "t" => properties.tombstones = number(value),
+                "x" => {
+                    properties.expiring = properties.entries;
+                    properties.expires_at_ms_max = number(value);
+                }
+                "v" => {
+                    properties.segment_refs =
+                        vec![SegmentRef { segment: 1, count: 1, bytes: number(value) }]
+                }
+                "s" => {
+                    let (min, max) = value.split_once('-').expect("min-max");
+                    (properties.seqno_min, properties.seqno_max) = (number(min), number(max));
+                }
+                "c" => {
+                    self.boundaries.insert(table, value.split(',').map(key).collect());
+                }
+                "d" => {
+                    let (range, seqno) = value.split_once('@').expect("range@seqno");
+                    let Slice { start, end } = slice(range);
+                    properties.range_tombstones += 1;
+                    self.deleted.entry(table).or_default().push(RangeTombstone {
+                        start: start.unwrap(),
+                        end: end.unwrap(),
+                        seqno: number(seqno),
+                    });
+                }
+                _ => panic!("{name} is not a figure"),
+            }
+        }
+        properties.keys = keys.unwrap_or(properties.entries);
+        let meta = TableMeta::new(table, Arc::new(properties));
+        self.edit.added.push(Added { level, run_id, meta });
+        if visible != smallest {
+            let smallest = key(visible);
+            self.clips.clipped.push(Clipped { level, number: table, smallest });
+        }
+    }
+
+    fn version(&self) -> Version {
+        let mut unopened = |meta| Ok(LiveTable::unopened(meta));
+        let version = Version::default().apply(&self.edit, &mut unopened).unwrap();
+        version.apply(&self.clips, &mut unopened).unwrap()
+    }
+}
+
+fn show_run(run: OutputRun) -> String {
+    match run {
+        OutputRun::Existing(id) => id.to_string(),
+        OutputRun::New => "new".into(),
+    }
+}
+
+fn show_tables(tables: &[std::sync::Arc<LiveTable>]) -> String {
+    tables.iter().map(|table| table.number.to_string()).collect::<Vec<_>>().join(",")
+}
+
+fn show(choice: &Choice) -> String {
+    let bound = |key: &Option<Bytes>| {
+        key.as_ref().map_or(String::new(), |key| key.escape_ascii().to_string())
+    };
+    match choice {
+        Choice::DoNothing => "nothing".into(),
+        Choice::Move(moved) => {
+            let (from, to) = (moved.from_level, moved.to_level);
+            let run = show_run(moved.run);
+            format!("move {} L{from} to L{to} {run}", show_tables(&moved.tables))
+        }
+        Choice::Drop(drop) => {
+            let tables = drop.tables.iter();
+            let tables = tables.map(|(level, table)| format!(" L{level}:{}", table.number));
+            format!("drop{}", tables.collect::<String>())
+        }
+        Choice::Merge(merge) => {
+            let inputs = merge.inputs.iter().map(|input| {
+                let tables = show_tables(&input.tables);
+                format!("L{}/{}:{tables} ", input.level, input.run_id)
+            });
+            let inputs: String = inputs.collect();
+            let reason = format!("{:?}", merge.reason).to_lowercase();
+            let (start, end) = (bound(&merge.slice.start), bound(&merge.slice.end) + ")");
+            let end = end.replace("\\x00)", "]");
+            let run = show_run(merge.output_run);
+            let bottom = if merge.bottom { " bottom" } else { "" };
+            format!("{reason} {inputs}[{start}..{end} to L{} {run}{bottom}", merge.output_level)
+        }
+    }
+}
+
+#[track_caller]
+fn check(input: &str, expected: &str) {
+    let mut drawing = Drawing::default();
+    let (mut snapshots, mut busy) = (Vec::new(), Vec::new());
+    let (mut level_runs_max, mut job_bytes_max, mut level1_bytes) = (2, 1000, 1000);
+    let (mut now_ms, mut idle, mut manual) = (100, false, None);
+    for line in input.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        // A table's figures hold spaces: those in braces don't part words.
+        let mut inside = false;
+        let words = line.split(|char| {
+            inside = char == '{' || inside && char != '}';
+            char == ' ' && !inside
+        });
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        if let Some(level) = words[0].strip_prefix('L') {
+            let (level, run) = (number(level) as usize, number(words[1]));
+            words[2..].iter().for_each(|table| drawing.add(level, run, table));
+            continue;
+        }
+        for word in words {
+            match word.split_once('=') {
+                None if word == "idle" => idle = true,
+                Some(("runs", value)) => level_runs_max = number(value) as usize,
+                Some(("job", value)) => job_bytes_max = number(value),
+                Some(("l1", value)) => level1_bytes = number(value),
+                Some(("now", value)) => now_ms = number(value),
+                Some(("snapshot", value)) => snapshots.push(number(value)),
+                Some(("manual", value)) => manual = Some(slice(value)),
+                // levels:slice:run
+                Some(("busy", value)) => {
+                    let parts: Vec<&str> = value.split(':').collect();
+                    let (first, last) = parts[0].split_once('-').expect("first-last");
+                    busy.push(InFlight {
+                        slice: slice(parts[1]),
+                        first_level: number(first) as usize,
+                        output_level: number(last) as usize,
+                        output_run: number(parts[2]),
+                    });
+                }
+                _ => panic!("{word} is not an option"),
+            }
+        }
+    }
+    let version = drawing.version();
+    let options = PickOptions {
+        level_runs_max,
+        job_bytes_max,
+        level1_bytes,
+        snapshots: &snapshots,
+        now_ms,
+        idle,
+        busy: &busy,
+        manual,
+        boundaries: &|table| drawing.boundaries.get(&table.number).cloned().unwrap_or_default(),
+        range_tombstones: &|table| drawing.deleted.get(&table.number).cloned().unwrap_or_default(),
+    };
+    assert_eq!(show(&pick(&version, &options)), expected, "for\n{input}");
+}
+
+#[test]
+fn nothing_is_done_where_no_level_is_full() {
+    check("", "nothing");
+    check("idle", "nothing");
+    check("manual=..", "nothing");
+    check("L0 1 2:a-f", "nothing");
+    check("L0 1 2:a-f\n idle", "nothing");
+    check("runs=3\n L0 3 4:a-f\n L0 1 2:a-f", "nothing");
+    check("L0 3 4:a-f\n L1 1 2:a-f", "nothing");
+}
+
+#[test]
+fn a_full_l0_becomes_the_first_bottom_run() {
+    check("L0 3 4:a-f\n L0 1 2:b-g", "full L0/3:4 L0/1:2 [a..g] to L1 new bottom");
+}
+
+#[test]
+fn a_full_level_merges_with_the_overlapping_part_of_the_bottom_run() {
+    check(
+        "L0 9 10:c-f\n L0 7 8:d-g\n L1 1 2:a-b 3:b0-d 4:e-h 5:i-k",
+        "full L0/9:10 L0/7:8 L1/1:3,4 [b0..h] to L1 1 bottom",
+    );
+}
+
+#[test]
+fn a_full_level_becomes_a_new_run_of_an_intermediate_one() {
+    check(
+        "L0 9 10:c-f\n L0 7 8:d-g\n L1 5 6:a-z\n L2 1 2:a-z",
+        "full L0/9:10 L0/7:8 [c..g] to L1 new",
+    );
+    check(
+        "L0 9 10:c-f\n L0 7 8:d-g\n L2 1 2:a-b 3:h-z",
+        "full L0/9:10 L0/7:8 [c..g] to L1 new bottom",
+    );
+}
+
+#[test]
+fn output_joins_the_newest_run_that_has_nothing_in_the_slice() {
+    check(
+        "L0 9 10:c-f\n L0 7 8:d-g\n L1 5 6:g-z\n L1 3 4:x-z\n L2 1 2:a-z",
+        "full L0/9:10 L0/7:8 [c..g] to L1 new",
+    );
+    check(
+        "L0 9 10:c-f\n L0 7 8:d-g\n L1 5 6:a-b\n L2 1 2:a-z",
+        "full L0/9:10 L0/7:8 [c..g] to L1 5",
+    );
+    check(
+        "job=20\n L0 9 10:c-f 11:k-p\n L0 7 8:d-g 12:j-m\n L1 5 6:q-z\n L2 1 2:a-z",
+        "full L0/9:10 L0/7:8 [c..g] to L1 5",
+    );
+}
+
+#[test]
+fn l0_goes_before_deeper_levels_and_they_before_the_rest() {
+    let upper = "L0 9 10:a-f\n L0 7 8:a-f";
+    let lower = "L1 5 6:a-f\n L1 3 4:a-f\n L2 1 2:a-f{t=8}";
+    check(&format!("{upper}\n{lower}"), "full L0/9:10 L0/7:8 [a..f] to L1 new");
+    check(lower, "full L1/5:6 L1/3:4 L2/1:2 [a..f] to L2 1 bottom");
+}
+
+#[test]
+fn a_deepest_level_with_too_many_runs_makes_a_deeper_one() {
+    check("L1 3 4:a-f\n L1 1 2:b-g", "full L1/3:4 L1/1:2 [a..g] to L2 new bottom");
+}
+
+#[test]
+fn an_overgrown_bottom_run_goes_down_before_anything_is_merged_into_it() {
+    let runs = "L0 9 10:a-f\n L0 7 8:a-f\n L1 1 2:a-m{b=60} 3:n-z{b=60}";
+    check(&format!("l1=100\n{runs}"), "move 2,3 L1 to L2 1");
+    check(&format!("l1=120\n{runs}"), "full L0/9:10 L0/7:8 L1/1:2 [a..m] to L1 1 bottom");
+    check("l1=100\n L1 1 2:a-m{b=60} 3:n-z{b=60}", "nothing");
+    let deeper = "L1 9 10:a-f\n L1 7 8:a-f\n L2 1 2:a-m{b=60} 3:n-z{b=60}";
+    check(&format!("l1=59\n{deeper}"), "move 2,3 L2 to L3 1");
+    check(&format!("l1=60\n{deeper}"), "full L1/9:10 L1/7:8 L2/1:2 [a..m] to L2 1 bottom");
+}
+
+#[test]
+fn an_overgrown_bottom_run_waits_for_merges_into_it() {
+    check(
+        "l1=100 busy=0-1:x..:1\n L0 9 10:a-f\n L0 7 8:a-f\n L1 1 2:a-m{b=60} 3:n-z{b=60}",
+        "nothing",
+    );
+}
+
+#[test]
+fn the_last_level_takes_whatever_comes() {
+    check(
+        "l1=1\n L5 9 10:a-f\n L5 7 8:a-f\n L6 1 2:a-m{b=900}",
+        "full L5/9:10 L5/7:8 L6/1:2 [a..m] to L6 1 bottom",
+    );
+}
+
+#[test]
+fn disjoint_tables_move() {
+    check("L0 3 4:g-k\n L0 1 2:a-f", "move 2,4 L0 to L1 new");
+    check("L0 9 10:k-m\n L0 7 8:g-j\n L1 1 2:a-f", "move 8,10 L0 to L1 1");
+    check("L0 9 10:k-m\n L0 7 8:g-j\n L1 1 2:a-f\n L2 3 4:a-z", "move 8,10 L0 to L1 1");
+    check("L0 9 10:k-m\n L0 7 8:g-j\n L1 1 2:a-h\n L2 3 4:a-z", "move 8,10 L0 to L1 new");
+    check("L0 9 10:g-m\n L0 7 8:a-g)", "move 8,10 L0 to L1 new");
+}
+
+#[test]
+fn disjoint_tables_move_ahead_of_a_merge_and_end_it() {
+    check("L0 9 10:d-g\n L0 7 8:a-c 11:e-h\n L1 1 2:f-z", "move 8 L0 to L1 1");
+    check(
+        "L0 9 10:d-g\n L0 7 11:e-h 12:k-l\n L1 1 2:f-h 3:m-z",
+        "full L0/9:10 L0/7:11 L1/1:2 [d..h] to L1 1 bottom",
+    );
+}
+
+#[test]
+fn a_large_run_of_an_intermediate_level_goes_down_by_its_bytes() {
+    check("l1=10\n L1 5 6:a-f{b=21}\n L2 1 2:g-k", "move 6 L1 to L2 1");
+    check("l1=10\n L1 5 6:a-f{b=20}\n L2 1 2:g-k", "nothing");
+}
+
+#[test]
+fn jobs_are_cut_at_tables_and_boundaries() {
+    let wide = "L0 9 10:a-z{b=100 c=f,k,p,u}\n L0 7 8:b-y{b=100 c=e,j,o,t}";
+    check(&format!("job=200\n{wide}"), "full L0/9:10 L0/7:8 [a..z] to L1 new bottom");
+    check(&format!("job=100\n{wide}"), "full L0/9:10 L0/7:8 [a..k) to L1 new bottom");
+    check(&format!("job=1\n{wide}"), "full L0/9:10 [a..b) to L1 new bottom");
+    check(
+        "job=25\n L0 9 10:a-d 11:e-h\n L0 7 8:b-e0 12:f-i",
+        "full L0/9:10 L0/7:8 [a..e) to L1 new bottom",
+    );
+}
+
+#[test]
+fn a_sweep_goes_on_where_it_has_clipped() {
+    check(
+        "job=1\n L0 11 12:a-z\n L0 9 10:a>k-z\n L0 7 8:b>k-y\n L1 1 13:a-j\n L2 2 3:a-z",
+        "full L0/9:10 L0/7:8 [k..z] to L1 1",
+    );
+    // A clip in the middle of a run is not a sweep's.
+    check(
+        "L0 11 12:a-z\n L0 7 8:b-d 9:e>k-y\n L2 2 3:a-z",
+        "full L0/11:12 L0/7:8,9 [a..z] to L1 new",
+    );
+}
+
+#[test]
+fn the_bottom_run_is_clipped_at_its_left_only() {
+    check(
+        "job=30\n L0 9 10:e-z{b=20 c=m}\n L0 7 8:e-z{b=20 c=m}\n L1 1 2:a-f 3:g-p",
+        "full L0/9:10 L0/7:8 L1/1:2 [a..g) to L1 1 bottom",
+    );
+}
+
+#[test]
+fn jobs_that_run_are_left_alone() {
+    let runs = "L0 9 10:a-d 11:e-h\n L0 7 8:b-d0 12:f-i\n L1 1 2:a-d 3:e-i";
+    check(
+        &format!("busy=0-1:a..d1:1\n{runs}"),
+        "full L0/9:11 L0/7:12 L1/1:3 [e..i] to L1 1 bottom",
+    );
+    check(&format!("busy=0-1:a..:1\n{runs}"), "nothing");
+    check(&format!("busy=0-1:h..:1\n{runs}"), "full L0/9:10 L0/7:8 L1/1:2 [a..d0] to L1 1 bottom");
+    check(
+        "busy=2-3:..:1\n L0 9 10:a-d\n L0 7 8:a-d\n L2 5 6:a-d\n L2 3 4:a-d\n L3 1 2:a-d",
+        "full L0/9:10 L0/7:8 [a..d] to L1 new",
+    );
+    check("busy=1-2:..:1\n L0 9 10:a-d\n L0 7 8:a-d\n L2 5 6:a-d\n L3 1 2:a-d", "nothing");
+    check("busy=0-1:c..d:1\n L0 9 10:a-f\n L0 7 8:g-k", "move 8 L0 to L1 1");
+}
+
+#[test]
+fn a_new_run_that_is_being_made_is_joined() {
+    check(
+        "busy=0-1:a..e:50\n L0 9 10:a-d 11:f-h\n L0 7 8:b-d 12:g-i",
+        "full L0/9:11 L0/7:12 [f..i] to L1 50 bottom",
+    );
+}
+
+#[test]
+fn tables_of_tombstones_are_merged_with_what_they_hide() {
+    let older = "L2 3 4:a-c 5:d-g 6:h-k\n L3 1 2:b-e";
+    check(
+        &format!("runs=4\n L1 7 8:a-b 9:d-f{{t=6}} 10:g-k\n{older}"),
+        "tombstones L1/7:9 L2/3:5 L3/1:2 [b..f] to L3 1 bottom",
+    );
+    check(&format!("runs=4\n L1 7 9:d-f{{t=5}}\n{older}"), "nothing");
+}
+
+#[test]
+fn few_tombstones_do_not_rewrite_much() {
+    check("runs=4\n L1 7 9:d-f{t=6}\n L2 1 2:a-z{e=61}", "nothing");
+    check(
+        "runs=4\n L1 7 9:d-f{t=6}\n L2 1 2:a-z{e=60}",
+        "tombstones L1/7:9 L2/1:2 [a..f] to L2 1 bottom",
+    );
+}
+
+#[test]
+fn tombstones_that_hide_nothing_are_dropped_in_place() {
+    check("L0 7 9:d-f{t=6}\n L1 1 2:g-z", "garbage L0/7:9 [d..f] to L0 7 bottom");
+    check("snapshot=8\n L0 7 9:d-f{t=6}\n L1 1 2:g-z", "nothing");
+    check("snapshot=9\n L0 7 9:d-f{t=6}", "garbage L0/7:9 [d..f] to L0 7 bottom");
+}
+
+#[test]
+fn expired_tables_go_whole_or_with_what_they_hide() {
+    check("now=50\n L1 1 2:a-f{x=50}", "drop L1:2");
+    check("now=49\n L1 1 2:a-f{x=50}", "nothing");
+    check("busy=1-1:b..c:1\n L1 1 2:a-f{x=50}", "nothing");
+    check("L0 3 4:a-f{x=50}\n L1 1 2:a-f", "expired L0/3:4 L1/1:2 [a..f] to L1 1 bottom");
+}
+
+#[test]
+fn tables_that_a_deleted_range_covers_are_dropped() {
+    let table = "L1 1 2:c-f{s=5-8}";
+    check(&format!("L0 9 10:a-g){{d=a..g@9 s=9-9}}\n{table}"), "drop L1:2");
+    check(&format!("L0 9 10:a-f){{d=a..f@9 s=9-9}}\n{table}"), "nothing");
+    check(&format!("L0 9 10:a-g){{d=a..g@8 s=8-8}}\n{table}"), "nothing");
+    check(&format!("L0 9 10:a>d-g){{d=a..g@9 s=9-9}}\n{table}"), "nothing");
+    check(
+        &format!("L0 9 10:a-d){{d=a..d@9 s=9-9}} 11:d-g){{d=d..g@10 s=9-10}}\n{table}"),
+        "drop L1:2",
+    );
+}
+
+#[test]
+fn a_snapshot_between_keeps_what_a_range_deletes() {
+    let runs = "L0 9 10:a-g){d=a..g@9 s=9-9}\n L1 1 2:c-f{s=5-8}";
+    for (snapshot, expected) in [(4, "drop L1:2"), (5, "nothing"), (8, "nothing"), (9, "drop L1:2")]
+    {
+        check(&format!("snapshot={snapshot}\n{runs}"), expected);
+    }
+}
+
+#[test]
+fn idle_time_merges_heavy_upper_runs() {
+    let bottom = "L2 1 2:a-z{b=90 e=90}";
+    check(
+        &format!("idle\n L0 5 6:a-c\n L1 3 4:x-z\n{bottom}"),
+        "idle L0/5:6 L1/3:4 L2/1:2 [a..z] to L2 1 bottom",
+    );
+    check(&format!("idle\n L0 5 6:a-c\n{bottom}"), "nothing");
+    check(
+        &format!("idle\n L0 5 6:a-c{{v=1}}\n{bottom}"),
+        "idle L0/5:6 L2/1:2 [a..z] to L2 1 bottom",
+    );
+    check(
+        &format!("idle\n L0 5 6:a-c{{e=11 t=1}}\n{bottom}"),
+        "idle L0/5:6 L2/1:2 [a..z] to L2 1 bottom",
+    );
+    check(
+        &format!("idle\n L0 5 6:a-c{{e=0 b=1 d=a..b@6}}\n{bottom}"),
+        "idle L0/5:6 L2/1:2 [a..z] to L2 1 bottom",
+    );
+}
+
+#[test]
+fn idle_time_moves_what_is_disjoint_unless_it_holds_garbage() {
+    check("idle\n L0 5 6:a-c\n L2 1 2:k-z", "move 6 L0 to L2 1");
+    check("idle\n L0 5 6:a-c{t=1}\n L2 1 2:k-z", "idle L0/5:6 [a..c] to L2 1 bottom");
+    check("idle runs=4\n L0 5 6:a-c\n L0 3 4:b-d", "idle L0/5:6 L0/3:4 [a..d] to L1 new bottom");
+}
+
+#[test]
+fn idle_merges_leave_out_bottom_tables_that_nothing_overlaps() {
+    check(
+        "idle\n L0 5 6:a-c 7:x-z\n L1 1 2:a-c 3:f-k 4:x-z",
+        "idle L0/5:6 L1/1:2 [a..c] to L1 1 bottom",
+    );
+    check("idle\n L0 5 7:x-z\n L1 1 2:a-c 3:f-k 4:x-z", "idle L0/5:7 L1/1:4 [x..z] to L1 1 bottom");
+}
+
+#[test]
+fn idle_time_drops_garbage_at_the_bottom() {
+    check("idle\n L2 1 2:a-c 3:d-f{t=1} 4:g-k", "garbage L2/1:3 [d..f] to L2 1 bottom");
+    check("idle\n L2 1 3:d-f{k=9}", "garbage L2/1:3 [d..f] to L2 1 bottom");
+    check("idle snapshot=2\n L2 1 3:d-f{k=9}", "nothing");
+    check("L2 1 3:d-f{k=9}", "nothing");
+    check("idle snapshot=1\n L2 1 3:d>e-f", "garbage L2/1:3 [e..f] to L2 1 bottom");
+}
+
+#[test]
+fn a_manual_merge_takes_all_runs_of_its_range() {
+    let runs = "L0 7 8:a-c 9:d-f 10:g-k\n L1 5 6:b-e\n L2 1 2:a-b0 3:c-d 4:f-z";
+    check(
+        &format!("manual=..\n{runs}"),
+        "manual L0/7:8,9,10 L1/5:6 L2/1:2,3,4 [a..z] to L2 1 bottom",
+    );
+    check(&format!("manual=d..e\n{runs}"), "manual L0/7:9 L1/5:6 L2/1:2,3 [a..e) to L2 1 bottom");
+    check(&format!("manual=h..j\n{runs}"), "manual L0/7:10 L2/1:4 [f..j) to L2 1 bottom");
+}
+
+#[test]
+fn a_manual_merge_skips_what_is_merged_already() {
+    check("manual=..\n L2 1 2:a-b 3:c-d", "nothing");
+    check("manual=..\n L2 1 2:a-b 3:c-d{t=1} 4:e-f", "manual L2/1:3 [c..d] to L2 1 bottom");
+    check("manual=..c\n L2 1 2:a-b 3:c-d{t=1}", "nothing");
+    check("manual=..\n L0 1 2:a-b", "move 2 L0 to L1 new");
+    check("manual=..\n L0 5 6:a-b\n L2 1 2:c-d", "move 6 L0 to L2 1");
+    check(
+        "manual=..\n L0 5 6:b-c\n L2 1 2:c-d 3:e-f",
+        "manual L0/5:6 L2/1:2 [b..d] to L2 1 bottom",
+    );
+}

@@ -57,7 +57,7 @@ pub struct PickOptions<'a> {
     /// Merge these keys to the bottom, and nothing else.
     ///
     /// The caller asks again until nothing is left to do, after a merge with `start` set to the end
-    /// of the merge's slice (it is done when that has no end).
+    /// of the merge's slice.
     pub manual: Option<Slice>,
     /// Keys that cut a table into parts of about equal size, ascending; none is fine.
     pub boundaries: &'a dyn Fn(&LiveTable) -> Vec<Bytes>,
@@ -115,7 +115,7 @@ impl<'v, 'o> Picker<'v, 'o> {
             sources.extend(bottom.iter().map(stays));
             target = Target::Run { level: deepest, id: bottom[bottom.len() - 1].id };
         }
-        self.sweep(sources, target, Reason::Full, &|_| true).first_job()
+        self.sweep(sources, target, Reason::Full).first_job()
     }
 
     /// The bottom run goes one level down when it outgrows its level, before anything is merged into
@@ -144,7 +144,7 @@ impl<'v, 'o> Picker<'v, 'o> {
             for table in &run.tables {
                 let properties = &table.properties;
                 let expired = dead::is_expired(table, self.options.now_ms);
-                if properties.tombstones * 2 <= properties.entries && !expired {
+                if properties.tombstones.saturating_mul(2) <= properties.entries && !expired {
                     continue;
                 }
                 let older = dead::older_tables(self.version, level, run, table);
@@ -173,14 +173,15 @@ impl<'v, 'o> Picker<'v, 'o> {
         let figures = |run: &Run| {
             let tables = run.tables.iter();
             tables.fold((0u64, 0u64), |(weight, entries), table| {
-                (weight.saturating_add(table.weight()), entries + table.properties.entries)
+                let more = table.properties.entries;
+                (weight.saturating_add(table.weight()), entries.saturating_add(more))
             })
         };
-        let (mut upper, mut all, mut deletes_ranges) = ((0u64, 0), figures(bottom), false);
+        let (mut upper, mut all, mut deletes_ranges) = ((0u64, 0u64), figures(bottom), false);
         for (_, run) in self.version.runs().filter(|(_, run)| run.id != bottom.id) {
             let (weight, entries) = figures(run);
-            upper = (upper.0.saturating_add(weight), upper.1 + entries);
-            all = (all.0.saturating_add(weight), all.1 + entries);
+            upper = (upper.0.saturating_add(weight), upper.1.saturating_add(entries));
+            all = (all.0.saturating_add(weight), all.1.saturating_add(entries));
             deletes_ranges |= run.tables.iter().any(|table| table.properties.range_tombstones > 0);
         }
         // Entries count as well as bytes: a light tombstone may hide a heavy value.
@@ -222,7 +223,7 @@ impl<'v, 'o> Picker<'v, 'o> {
     }
 
     /// All runs into the bottom run; into L1 when there are only runs of L0.
-    fn all_runs(&self, reason: Reason) -> Sweep<'v, '_> {
+    fn all_runs(&self, reason: Reason) -> Sweep<'v, 'o> {
         let (deepest, bottom) = self.version.runs().next_back().expect("there is a run");
         let runs = self.version.runs();
         let sources = runs.map(|(level, run)| Source {
@@ -230,8 +231,7 @@ impl<'v, 'o> Picker<'v, 'o> {
             run,
             leaves: deepest == 0 || run.id != bottom.id,
         });
-        // What would go in a merge should not move and wait there.
-        self.sweep(sources.collect(), self.bottom_target(), reason, &|_| false)
+        self.sweep(sources.collect(), self.bottom_target(), reason)
     }
 
     fn bottom_target(&self) -> Target {
@@ -252,7 +252,7 @@ impl<'v, 'o> Picker<'v, 'o> {
         let older = self.version.runs().skip_while(|(_, other)| other.id != run.id).skip(1);
         let older = older.map(|(level, run)| Source { level, run, leaves: false });
         let sources = [Source { level, run, leaves: false }].into_iter().chain(older);
-        let sweep = self.sweep(sources.collect(), self.bottom_target(), reason, &|_| false);
+        let sweep = self.sweep(sources.collect(), self.bottom_target(), reason);
         Sweep { end: Some(table.end()), ..sweep }.job([table.smallest.clone()].into_iter())
     }
 
@@ -263,19 +263,13 @@ impl<'v, 'o> Picker<'v, 'o> {
         }
         let source = Source { level, run, leaves: false };
         let target = Target::Run { level, id: run.id };
-        let sweep = self.sweep(vec![source], target, Reason::Garbage, &|_| false);
+        let sweep = self.sweep(vec![source], target, Reason::Garbage);
         Sweep { end: Some(table.end()), ..sweep }.job([table.smallest.clone()].into_iter())
     }
 
-    fn sweep<'s>(
-        &'s self,
-        sources: Vec<Source<'v>>,
-        target: Target,
-        reason: Reason,
-        may_move: &'s dyn Fn(&LiveTable) -> bool,
-    ) -> Sweep<'v, 's> {
+    fn sweep(&self, sources: Vec<Source<'v>>, target: Target, reason: Reason) -> Sweep<'v, 'o> {
         let (version, options) = (self.version, self.options);
-        Sweep { version, options, sources, target, end: None, may_move, reason }
+        Sweep { version, options, sources, target, end: None, reason }
     }
 }
 

@@ -15,6 +15,7 @@ use bytes::Bytes;
 
 use super::PickOptions;
 use super::choice::{Choice, Merge, MergeInput, Move, OutputRun, Reason, Slice};
+use super::dead;
 use crate::version::{LiveTable, Run, Version};
 
 /// A run that a job takes from.
@@ -53,8 +54,6 @@ pub(super) struct Sweep<'v, 'o> {
     pub(super) target: Target,
     /// Keys from here on are not wanted.
     pub(super) end: Option<Bytes>,
-    /// Whether a table that overlaps no other input may move as it is.
-    pub(super) may_move: &'o dyn Fn(&LiveTable) -> bool,
     pub(super) reason: Reason,
 }
 
@@ -134,12 +133,17 @@ impl<'v> Sweep<'v, '_> {
                 front.first().is_none_or(|&(first, _)| self.sources[first].level == source.level);
             let alone = tables.peek().is_none_or(|(_, next)| table.ends_by(&next.smallest));
             let free = free_end.is_none_or(|end| table.ends_by(end));
-            if !(source.leaves && same_level && alone && free && (self.may_move)(table)) {
+            if !(source.leaves && same_level && alone && free && self.may_move(table)) {
                 break;
             }
             front.push((at, table));
         }
         front
+    }
+
+    /// A full level should be gone soon; else, what a merge would drop should not move and wait.
+    fn may_move(&self, table: &LiveTable) -> bool {
+        self.reason == Reason::Full || !dead::has_garbage(table, self.options)
     }
 
     /// Where the slice from `start` on ends.
@@ -209,6 +213,9 @@ impl<'v> Sweep<'v, '_> {
         });
         let inputs: Vec<_> = inputs.filter(|input| !input.tables.is_empty()).collect();
         let start = inputs.iter().map(|input| input.tables[0].smallest.clone()).min();
+        let reach = inputs.iter().filter_map(|input| Some(input.tables.last()?.end())).max();
+        // No further than the inputs reach: other jobs, and older runs, are in the way of less.
+        let end = reach.map(|reach| end.map_or(reach.clone(), |end| end.min(reach)));
         let slice = Slice { start, end };
         Choice::Merge(Merge {
             inputs,

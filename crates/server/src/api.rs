@@ -1,0 +1,113 @@
+//! What every request shares: the engine, the limits, and the way to the pool that may wait.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use hyper::HeaderMap;
+use hyper::header::HeaderValue;
+use tallybook::error::Error;
+
+use crate::admission::{Connections, Quota};
+use crate::engine::Engine;
+use crate::options::ServerOptions;
+use crate::reply::{self, INTERNAL, OVERLOADED, Problem, Reply, STALLED};
+
+/// Above this write pressure a runtime thread no longer writes itself.
+const INLINE_PRESSURE_MAX: f64 = 0.5;
+
+/// What every request shares.
+pub(crate) struct Api<E> {
+    pub(crate) engine: E,
+    pub(crate) options: ServerOptions,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) in_flight: Arc<Quota>,
+    pub(crate) body_memory: Arc<Quota>,
+    pub(crate) draining: AtomicBool,
+    retry_after: HeaderValue,
+}
+
+/// A reply, or how to get it.
+pub(crate) enum Answer {
+    /// The reply.
+    Ready(Reply),
+    /// The reply comes from elsewhere.
+    Later(Pin<Box<dyn Future<Output = Reply>>>),
+}
+
+impl Answer {
+    /// Waits for the reply.
+    pub(crate) async fn wait(self) -> Reply {
+        match self {
+            Answer::Ready(reply) => reply,
+            Answer::Later(reply) => reply.await,
+        }
+    }
+}
+
+impl<E: Engine> Api<E> {
+    pub(crate) fn new(engine: E, options: ServerOptions) -> Arc<Api<E>> {
+        let limits = &options.limits;
+        Arc::new(Api {
+            engine,
+            connections: Connections::new(
+                limits.connections_max,
+                limits.connections_per_address_max,
+            ),
+            in_flight: Quota::new(limits.in_flight_max),
+            body_memory: Quota::new(limits.body_memory_bytes_max),
+            draining: AtomicBool::new(false),
+            retry_after: HeaderValue::from(options.retry_after_secs),
+            options,
+        })
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    pub(crate) fn retry_after(&self) -> &HeaderValue {
+        &self.retry_after
+    }
+
+    pub(crate) fn refuse(&self, headers: HeaderMap, problem: Problem) -> Reply {
+        reply::refuse(headers, problem, &self.retry_after)
+    }
+
+    pub(crate) fn engine_error(&self, headers: HeaderMap, error: &Error) -> Reply {
+        reply::engine_error(headers, error, &self.retry_after)
+    }
+
+    /// Refuses a write before its body is read, when the engine would only make it wait.
+    pub(crate) fn check_pressure(&self) -> Result<(), Problem> {
+        if self.engine.write_pressure() >= 1.0 { Err(STALLED) } else { Ok(()) }
+    }
+
+    /// Whether a runtime thread may make a write of this many bytes itself.
+    pub(crate) fn may_write_inline(&self, bytes: usize) -> bool {
+        bytes <= self.options.limits.inline_value_bytes_max
+            && self.engine.write_pressure() < INLINE_PRESSURE_MAX
+    }
+
+    /// Does `work`, which may wait for the disk, on the pool, then answers on this thread.
+    pub(crate) fn on_pool<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&E) -> T + Send + 'static,
+        respond: impl FnOnce(&Api<E>, T) -> Reply + 'static,
+    ) -> Answer {
+        let Some(share) = self.in_flight.try_take(1) else {
+            return Answer::Ready(self.refuse(HeaderMap::new(), OVERLOADED));
+        };
+        let api = self.clone();
+        Answer::Later(Box::pin(async move {
+            let engine = api.engine.clone();
+            let done = tokio::task::spawn_blocking(move || work(&engine)).await;
+            drop(share);
+            match done {
+                Ok(result) => respond(&api, result),
+                Err(_) => api.refuse(HeaderMap::new(), INTERNAL),
+            }
+        }))
+    }
+}

@@ -1,0 +1,112 @@
+//! One connection, from its first byte to its last.
+//!
+//! 1. hyper reads requests through the filter and writes replies, until either side is done.
+//! 2. Meanwhile the watchdog looks in, and a drain tells hyper to end after the request under way.
+//! 3. What only the end can say is said: the filter's refusal, or that time ran out.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use hyper::server::conn::http1;
+use tokio::net::TcpStream;
+
+use crate::api::Api;
+use crate::engine::Engine;
+use crate::link::Link;
+use crate::service::{Listener, Requests};
+use crate::strict::{FinalWord, HeadLimits, Wire};
+use crate::watchdog::{self, Expired, Watchdog};
+
+/// hyper's buffer for reading and for unsent replies; bounds what a connection can hold.
+const BUFFER_BYTES_MAX: usize = 128 << 10;
+/// Header fields hyper has room for without allocating.
+const HYPER_HEADERS: usize = 100;
+
+/// The settings of hyper's side, shared by all connections.
+pub(crate) fn protocol(header_count_max: usize) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .keep_alive(true)
+        // A client that sends its requests and closes its side still gets the answers.
+        .half_close(true)
+        // The watchdog times heads: hyper's timer would end idle connections too.
+        .header_read_timeout(None)
+        .max_buf_size(BUFFER_BYTES_MAX);
+    if header_count_max > HYPER_HEADERS {
+        builder.max_headers(header_count_max);
+    }
+    builder
+}
+
+/// Why hyper's part is over.
+enum Ending {
+    Done(hyper::Result<()>),
+    Expired(Expired),
+}
+
+/// Serves a connection to its end. `draining` tells whether the server is stopping; a change of it is
+/// noticed when the waker in `link` is woken.
+pub(crate) async fn serve<E: Engine>(
+    stream: TcpStream,
+    api: Arc<Api<E>>,
+    link: Rc<Link>,
+    listener: Listener,
+    protocol: &http1::Builder,
+    draining: impl Fn() -> bool,
+) {
+    let limits = HeadLimits {
+        request_line_bytes_max: api.options.limits.request_line_bytes_max,
+        header_bytes_max: api.options.limits.header_bytes_max,
+        header_count_max: api.options.limits.header_count_max,
+    };
+    let wire = Wire::new(stream, link.clone(), limits);
+    let requests = Requests { api: api.clone(), link: link.clone(), listener };
+    let mut connection = protocol.serve_connection(wire, requests);
+    let timeouts = &api.options.timeouts;
+    let period = watchdog::period(timeouts);
+    let mut watchdog = Watchdog::new(Instant::now());
+    let mut look = std::pin::pin!(tokio::time::sleep(period));
+    let mut told_to_end = false;
+
+    let ending = poll_fn(|cx| {
+        if link.waker.borrow().is_none() {
+            *link.waker.borrow_mut() = Some(cx.waker().clone());
+        }
+        if !told_to_end && draining() {
+            told_to_end = true;
+            Pin::new(&mut connection).graceful_shutdown();
+        }
+        if let Poll::Ready(done) = Pin::new(&mut connection).poll(cx) {
+            return Poll::Ready(Ending::Done(done));
+        }
+        while look.as_mut().poll(cx).is_ready() {
+            if let Some(expired) = watchdog.look(&link, timeouts, Instant::now()) {
+                return Poll::Ready(Ending::Expired(expired));
+            }
+            look.as_mut().reset(tokio::time::Instant::now() + period);
+        }
+        Poll::Pending
+    })
+    .await;
+
+    // Taking hyper apart drops a request that is still being answered.
+    let wire = connection.into_parts().io;
+    let word = match ending {
+        Ending::Expired(Expired::Silently) => {
+            tracing::debug!("connection idle or stuck too long");
+            return;
+        }
+        Ending::Expired(Expired::MidRequest) => Some(FinalWord::TimedOut),
+        Ending::Done(done) => {
+            if let Err(error) = done {
+                tracing::debug!(%error, "connection ended early");
+            }
+            wire.refusal()
+        }
+    };
+    wire.finish(word).await;
+}

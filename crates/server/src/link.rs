@@ -1,0 +1,56 @@
+//! What the layers of one connection tell one another: the byte filter below hyper, the service
+//! above it, the watchdog beside it. All on one thread, so plain cells.
+
+use std::cell::{Cell, RefCell};
+use std::task::Waker;
+
+/// Shared state of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    /// Request heads that passed the filter.
+    pub(crate) heads: Cell<u64>,
+    /// Requests that hyper handed to the service.
+    pub(crate) started: Cell<u64>,
+    /// Requests that the service has answered.
+    pub(crate) answered: Cell<u64>,
+    /// The request under way has a body that was not received whole.
+    pub(crate) body_unread: Cell<bool>,
+    /// A streamed body is being sent.
+    pub(crate) streaming: Cell<bool>,
+    /// The streamed body has its next piece ready, so a write may wait for it.
+    pub(crate) piece_ready: Cell<bool>,
+    /// Bytes read from and written to the socket.
+    pub(crate) bytes_in: Cell<u64>,
+    /// See `bytes_in`.
+    pub(crate) bytes_out: Cell<u64>,
+    /// The socket takes no more for now.
+    pub(crate) write_blocked: Cell<bool>,
+    /// The filter stands inside a request's body.
+    pub(crate) in_body: Cell<bool>,
+    /// The filter holds the beginning of a head.
+    pub(crate) in_head: Cell<bool>,
+    /// Wakes the connection's task.
+    pub(crate) waker: RefCell<Option<Waker>>,
+}
+
+impl Link {
+    /// Whether a write may wait a moment, because hyper is certain to write more before it waits for
+    /// anything: the next piece of a stream is ready, or a whole further request is.
+    pub(crate) fn more_to_write(&self) -> bool {
+        if self.streaming.get() {
+            self.piece_ready.get()
+        } else {
+            self.heads.get() > self.started.get()
+        }
+    }
+
+    /// Whether every request whose head passed was answered and nothing of another was received.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.heads.get() == self.answered.get() && !self.in_body.get() && !self.in_head.get()
+    }
+
+    /// Adds to one of the counts.
+    pub(crate) fn add(count: &Cell<u64>, amount: u64) {
+        count.set(count.get() + amount);
+    }
+}

@@ -1,0 +1,366 @@
+//! Ranges of keys: `GET /v0/entities` and `GET /kv`.
+//!
+//! `/v0/entities` sends each record as one chunk, `key\nvalue`. `/kv` sends JSON lines with keys and
+//! values in base64, or the same records with `format=raw`.
+
+use std::io::Write;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{BufMut, Bytes, BytesMut};
+use hyper::HeaderMap;
+use tallybook::error::Result;
+use tallybook::head::Head;
+use tallybook::store::{KeyHead, KeyValue, ScanOptions};
+
+use crate::api::{Answer, Api};
+use crate::body::Piece;
+use crate::engine::Engine;
+use crate::link::Link;
+use crate::query::{first, parameters, percent_decode};
+use crate::reply::{NDJSON, OCTETS, Problem, bad_request, from_base64};
+use crate::stream::{self, BATCH_BYTES, Produce};
+
+/// A value from this size on goes out as it is; a smaller one is copied behind its key.
+const COPIED_VALUE_BYTES_MAX: usize = 16 << 10;
+
+/// `GET /v0/entities?start=S[&end=E]`.
+pub(crate) fn entities<E: Engine>(
+    api: &Arc<Api<E>>,
+    link: &Rc<Link>,
+    headers: HeaderMap,
+    query: Option<&str>,
+) -> Answer {
+    let bound = |name| match first(query, name) {
+        None => Ok(None),
+        Some("") => Err(bad_request("a bound of the range is empty")),
+        Some(raw) => match percent_decode(raw, true) {
+            Ok(key) => Ok(Some(Bytes::copy_from_slice(&key))),
+            Err(_) => Err(BAD_ESCAPE),
+        },
+    };
+    let bounds = bound("start").and_then(|start| Ok((start, bound("end")?)));
+    let options = match bounds {
+        Ok((Some(start), end)) => ScanOptions { start: Some(start), end, ..ScanOptions::default() },
+        Ok((None, _)) => {
+            return Answer::Ready(api.refuse(headers, bad_request("start is missing")));
+        }
+        Err(problem) => return Answer::Ready(api.refuse(headers, problem)),
+    };
+    stream::answer(api, link, headers, OCTETS, move |engine| {
+        Ok(Box::new(Raw { records: records(engine, options)? }))
+    })
+}
+
+/// `GET /kv?prefix=&start=&end=&limit=&reverse=&heads=&format=&key_encoding=`.
+pub(crate) fn list<E: Engine>(
+    api: &Arc<Api<E>>,
+    link: &Rc<Link>,
+    headers: HeaderMap,
+    query: Option<&str>,
+) -> Answer {
+    let listing = match Listing::from_query(query.unwrap_or("")) {
+        Ok(listing) => listing,
+        Err(problem) => return Answer::Ready(api.refuse(headers, problem)),
+    };
+    let content_type = if listing.raw { OCTETS } else { NDJSON };
+    stream::answer(api, link, headers, content_type, move |engine| {
+        let Listing { options, limit, heads, raw } = listing;
+        Ok(if heads {
+            let heads: Box<dyn Iterator<Item = Result<KeyHead>> + Send> = if is_void(&options) {
+                Box::new(std::iter::empty())
+            } else {
+                Box::new(engine.range_heads(options)?)
+            };
+            Box::new(HeadLines { heads: heads.take(limit) })
+        } else {
+            let records = records(engine, options)?.take(limit);
+            if raw {
+                Box::new(Raw { records }) as Box<dyn Produce>
+            } else {
+                Box::new(Lines { records })
+            }
+        })
+    })
+}
+
+pub(crate) const BAD_ESCAPE: Problem = bad_request("a percent escape is malformed");
+
+struct Listing {
+    options: ScanOptions,
+    limit: usize,
+    heads: bool,
+    raw: bool,
+}
+
+impl Listing {
+    fn from_query(query: &str) -> Result<Listing, Problem> {
+        let in_base64 = match first(Some(query), "key_encoding") {
+            None | Some("percent") => false,
+            Some("base64") => true,
+            Some(_) => return Err(bad_request("key_encoding is percent or base64")),
+        };
+        let key = |raw: &str| -> Result<Option<Bytes>, Problem> {
+            // In base64 a + is itself: whoever encodes keys so doesn't mean spaces.
+            let decoded = percent_decode(raw, !in_base64).map_err(|_| BAD_ESCAPE)?;
+            let key = if in_base64 {
+                from_base64(&decoded).ok_or(bad_request("a key is not base64"))?
+            } else {
+                Bytes::copy_from_slice(&decoded)
+            };
+            Ok((!key.is_empty()).then_some(key))
+        };
+        let flag = |raw: &str| match raw {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(bad_request("reverse and heads are true or false")),
+        };
+        let mut listing = Listing {
+            options: ScanOptions::default(),
+            limit: usize::MAX,
+            heads: false,
+            raw: false,
+        };
+        let mut seen: Vec<&str> = Vec::new();
+        for (name, value) in parameters(query).filter(|pair| !pair.0.is_empty()) {
+            if seen.contains(&name) {
+                return Err(bad_request("a parameter is given twice"));
+            }
+            seen.push(name);
+            match name {
+                "prefix" => listing.options.prefix = key(value)?,
+                "start" => listing.options.start = key(value)?,
+                "end" => listing.options.end = key(value)?,
+                "reverse" => listing.options.reverse = flag(value)?,
+                "heads" => listing.heads = flag(value)?,
+                "limit" => {
+                    let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+                    listing.limit = Some(value)
+                        .filter(|_| digits)
+                        .and_then(|value| value.parse().ok())
+                        .ok_or(bad_request("limit is a number"))?;
+                }
+                "format" => {
+                    listing.raw = match value {
+                        "raw" => true,
+                        "ndjson" => false,
+                        _ => return Err(bad_request("format is ndjson or raw")),
+                    }
+                }
+                "key_encoding" => {}
+                _ => return Err(bad_request("a parameter is unknown")),
+            }
+        }
+        if listing.heads && listing.raw {
+            return Err(bad_request("heads have no raw format"));
+        }
+        Ok(listing)
+    }
+}
+
+/// Whether the bounds leave room for no key.
+fn is_void(options: &ScanOptions) -> bool {
+    matches!((&options.start, &options.end), (Some(start), Some(end)) if start >= end)
+}
+
+type RecordIter = Box<dyn Iterator<Item = Result<KeyValue>> + Send>;
+
+fn records<E: Engine>(engine: &E, options: ScanOptions) -> Result<RecordIter> {
+    if is_void(&options) {
+        return Ok(Box::new(std::iter::empty()));
+    }
+    Ok(Box::new(engine.range(options)?))
+}
+
+/// Records as `key\nvalue`, each a piece of its own.
+struct Raw<I> {
+    records: I,
+}
+
+impl<I: Iterator<Item = Result<KeyValue>> + Send> Produce for Raw<I> {
+    fn fill(&mut self, pieces: &mut Vec<Piece>) -> Result<bool> {
+        // Small records share one buffer, so that they cost no allocation each.
+        let mut copied = BytesMut::new();
+        let mut bytes = 0;
+        while bytes < BATCH_BYTES {
+            let Some(record) = self.records.next() else {
+                return Ok(false);
+            };
+            let KeyValue { key, value, .. } = record?;
+            bytes += key.len() + 1 + value.len();
+            let whole = value.len() < COPIED_VALUE_BYTES_MAX;
+            let room = key.len() + 1 + if whole { value.len() } else { 0 };
+            if copied.capacity() < room {
+                copied = BytesMut::with_capacity(room.max(BATCH_BYTES / 4));
+            }
+            copied.put_slice(&key);
+            copied.put_u8(b'\n');
+            pieces.push(if whole {
+                copied.put_slice(&value);
+                Piece::from(copied.split().freeze())
+            } else {
+                Piece::new(copied.split().freeze(), value)
+            });
+        }
+        Ok(true)
+    }
+}
+
+/// Records as JSON lines, many to a piece.
+struct Lines<I> {
+    records: I,
+}
+
+impl<I: Iterator<Item = Result<KeyValue>> + Send> Produce for Lines<I> {
+    fn fill(&mut self, pieces: &mut Vec<Piece>) -> Result<bool> {
+        fill_lines(pieces, || {
+            let record = self.records.next()?;
+            Some(record.map(|record| {
+                move |line: &mut Vec<u8>| {
+                    push_base64(line, br#"{"key":""#, &record.key);
+                    push_base64(line, br#"","value":""#, &record.value);
+                    line.push(b'"');
+                    push_head(line, &record.head);
+                }
+            }))
+        })
+    }
+}
+
+/// Heads as JSON lines.
+struct HeadLines<I> {
+    heads: I,
+}
+
+impl<I: Iterator<Item = Result<KeyHead>> + Send> Produce for HeadLines<I> {
+    fn fill(&mut self, pieces: &mut Vec<Piece>) -> Result<bool> {
+        fill_lines(pieces, || {
+            let head = self.heads.next()?;
+            Some(head.map(|KeyHead { key, head }| {
+                move |line: &mut Vec<u8>| {
+                    push_base64(line, br#"{"key":""#, &key);
+                    let (length, checksum) = (head.length, head.checksum);
+                    write!(line, r#"","length":{length},"checksum":"{checksum:08x}""#)
+                        .expect("a Vec takes every write");
+                    push_head(line, &head);
+                }
+            }))
+        })
+    }
+}
+
+fn fill_lines<W: FnOnce(&mut Vec<u8>)>(
+    pieces: &mut Vec<Piece>,
+    mut next: impl FnMut() -> Option<Result<W>>,
+) -> Result<bool> {
+    let mut lines = Vec::new();
+    let mut more = true;
+    while more && lines.len() < BATCH_BYTES {
+        match next() {
+            None => more = false,
+            Some(write) => write?(&mut lines),
+        }
+    }
+    if !lines.is_empty() {
+        pieces.push(Piece::from(Bytes::from(lines)));
+    }
+    Ok(more)
+}
+
+fn push_base64(line: &mut Vec<u8>, before: &[u8], bytes: &[u8]) {
+    line.extend_from_slice(before);
+    let start = line.len();
+    line.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    STANDARD.encode_slice(bytes, &mut line[start..]).expect("the room is that of padded base64");
+}
+
+/// The rest of a line: what both formats say of an entry.
+fn push_head(line: &mut Vec<u8>, head: &Head) {
+    let (version, written_at) = (head.version, head.written_at_ms);
+    let fits = "a Vec takes every write";
+    write!(line, r#","version":{version},"written_at":{written_at}"#).expect(fits);
+    if let Some(expires_at) = head.expires_at_ms {
+        write!(line, r#","expires_at":{expires_at}"#).expect(fits);
+    }
+    if !head.attributes.is_empty() {
+        push_base64(line, br#","attributes":""#, &head.attributes);
+        line.push(b'"');
+    }
+    line.extend_from_slice(b"}\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(key: &'static str, value: Bytes) -> Result<KeyValue> {
+        let head = Head {
+            version: 3,
+            length: value.len() as u64,
+            checksum: 0,
+            written_at_ms: 5,
+            expires_at_ms: Some(9),
+            attributes: Bytes::from_static(b"a"),
+        };
+        Ok(KeyValue { key: Bytes::from_static(key.as_bytes()), head, value })
+    }
+
+    #[test]
+    fn raw_batch_ends_near_its_size_and_keeps_every_record_apart() {
+        let large = Bytes::from(vec![b'x'; BATCH_BYTES]);
+        let values = [Bytes::from_static(b"1"), large.clone(), Bytes::new()];
+        let mut raw =
+            Raw { records: ["a", "b", "c"].into_iter().zip(values).map(|(k, v)| record(k, v)) };
+        let mut pieces = Vec::new();
+        assert!(raw.fill(&mut pieces).unwrap());
+        assert_eq!(pieces.len(), 2);
+        assert!(!raw.fill(&mut pieces).unwrap());
+        use bytes::Buf;
+        let texts: Vec<Bytes> =
+            pieces.into_iter().map(|mut piece| piece.copy_to_bytes(piece.remaining())).collect();
+        assert_eq!(texts[0], "a\n1");
+        assert_eq!(texts[1], [b"b\n", &large[..]].concat());
+        assert_eq!(texts[2], "c\n");
+    }
+
+    #[test]
+    fn json_line_says_all_of_a_record() {
+        let mut lines = Lines { records: [record("k", Bytes::from_static(b"v"))].into_iter() };
+        let mut pieces = Vec::new();
+        assert!(!lines.fill(&mut pieces).unwrap());
+        use bytes::Buf;
+        assert_eq!(
+            pieces[0].chunk(),
+            b"{\"key\":\"aw==\",\"value\":\"dg==\",\"version\":3,\"written_at\":5,\"expires_at\":9,\"attributes\":\"YQ==\"}\n"
+        );
+    }
+
+    #[test]
+    fn listing_is_strict_about_its_parameters() {
+        assert!(Listing::from_query("").is_ok());
+        assert!(
+            Listing::from_query("prefix=a&limit=3&reverse=true&heads=false&format=raw").is_ok()
+        );
+        for query in [
+            "limit=",
+            "limit=-1",
+            "limit=+1",
+            "limit=1&limit=2",
+            "reverse=yes",
+            "format=xml",
+            "heads=true&format=raw",
+            "start=%z",
+            "key_encoding=hex",
+            "key_encoding=base64&start=*",
+            "unknown=1",
+        ] {
+            assert!(Listing::from_query(query).is_err(), "{query}");
+        }
+        let listing = Listing::from_query("start=%2Fw+&key_encoding=base64");
+        assert!(listing.is_err());
+        let listing = Listing::from_query("start=%2F/%2B/&key_encoding=base64").unwrap();
+        assert_eq!(listing.options.start.as_deref(), Some(&b"\xff\xff\xbf"[..]));
+    }
+}

@@ -1,0 +1,191 @@
+//! The server: its two listeners, its threads, and how it stops.
+//!
+//! 1. `bind` takes the addresses; a second server on one of them fails here.
+//! 2. `run` serves until its `ShutdownHandle` is used, then stops accepting and lets requests under
+//!    way finish, up to `drain_ms`; health answers on the admin listener until the last is done.
+//!
+//! It never closes the store: whoever opened it does.
+
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::watch;
+
+use crate::admission::Connections;
+use crate::api::Api;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::options::ServerOptions;
+use crate::service::Listener;
+use crate::worker::{Crew, Worker};
+
+/// Connections the system keeps until they are accepted.
+const BACKLOG: i32 = 1024;
+/// Connections to the admin listener, which are counted apart: health answers when data is full.
+const ADMIN_CONNECTIONS_MAX: usize = 64;
+/// How long the admin listener's own connections have to end.
+const ADMIN_DRAIN: Duration = Duration::from_millis(500);
+
+/// A server that has its addresses.
+pub struct Server<E> {
+    api: Arc<Api<E>>,
+    data: StdListener,
+    data_address: SocketAddr,
+    admin: Option<(StdListener, SocketAddr)>,
+    stop: Arc<watch::Sender<bool>>,
+}
+
+/// Stops a server, from any thread. Clones stop the same one.
+#[derive(Debug, Clone)]
+pub struct ShutdownHandle {
+    stop: Arc<watch::Sender<bool>>,
+}
+
+impl ShutdownHandle {
+    /// Asks the server to stop. Returns at once; `Server::run` returns when it has.
+    pub fn shutdown(&self) {
+        self.stop.send_replace(true);
+    }
+}
+
+impl<E: Engine> Server<E> {
+    /// Takes the addresses. Connections wait from now on, and are served by `run`.
+    pub fn bind(options: ServerOptions, engine: E) -> Result<Server<E>> {
+        options.check()?;
+        for address in [Some(options.listen), options.admin].into_iter().flatten() {
+            if !address.ip().to_canonical().is_loopback() && !options.allow_insecure {
+                return Err(Error::Insecure { address });
+            }
+        }
+        let (data, data_address) = listen(options.listen)?;
+        let admin = options.admin.map(listen).transpose()?;
+        let stop = Arc::new(watch::Sender::new(false));
+        Ok(Server { api: Api::new(engine, options), data, data_address, admin, stop })
+    }
+
+    /// Where data is served.
+    pub fn data_addr(&self) -> SocketAddr {
+        self.data_address
+    }
+
+    /// Where health and figures are served.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(|(_, address)| *address)
+    }
+
+    /// What stops this server.
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        ShutdownHandle { stop: self.stop.clone() }
+    }
+
+    /// Serves until the shutdown handle is used. Blocks; needs no runtime around it.
+    pub fn run(self) -> Result<()> {
+        let Server { api, data, data_address, admin, stop } = self;
+        let stop_admin = watch::Sender::new(false);
+        let admin_thread = admin
+            .map(|(listener, address)| {
+                tracing::info!(%address, "serving health and figures");
+                let receiver = stop_admin.subscribe();
+                spawn_crew(&api, Listener::Admin, &listener, 1, &receiver, ADMIN_DRAIN)
+            })
+            .transpose()?;
+        let threads = match api.options.threads {
+            0 => thread::available_parallelism().map_or(1, |cores| cores.get()),
+            threads => threads,
+        };
+        tracing::info!(address = %data_address, threads, "serving data");
+        let drain = Duration::from_millis(api.options.timeouts.drain_ms);
+        let mut stopping = stop.subscribe();
+        let receiver = stop.subscribe();
+        let served =
+            spawn_crew(&api, Listener::Data, &data, threads, &receiver, drain).and_then(|crew| {
+                drop(data);
+                wait_for_stop(&mut stopping)?;
+                tracing::info!("stopping: no new connections, requests under way finish");
+                join(crew)
+            });
+        stop_admin.send_replace(true);
+        let admin_served = admin_thread.map_or(Ok(()), join);
+        served.and(admin_served)
+    }
+}
+
+fn wait_for_stop(stopping: &mut watch::Receiver<bool>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .map_err(|source| Error::Io { what: "an event queue", source })?;
+    // An error means that whoever could ask for a stop is gone.
+    let _ = runtime.block_on(stopping.wait_for(|stop| *stop));
+    Ok(())
+}
+
+/// Starts the threads of a listener.
+fn spawn_crew<E: Engine>(
+    api: &Arc<Api<E>>,
+    kind: Listener,
+    listener: &StdListener,
+    count: usize,
+    stop: &watch::Receiver<bool>,
+    drain: Duration,
+) -> Result<Vec<JoinHandle<Result<()>>>> {
+    let (crew, inboxes) = Crew::new(count);
+    let connections = match kind {
+        Listener::Data => api.connections.clone(),
+        Listener::Admin => Connections::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX),
+    };
+    let spawn = |(index, inbox)| {
+        let worker = Worker {
+            api: api.clone(),
+            kind,
+            connections: connections.clone(),
+            listener: listener
+                .try_clone()
+                .map_err(|source| Error::Io { what: "a listener", source })?,
+            crew: crew.clone(),
+            index,
+            inbox,
+            stop: stop.clone(),
+            drain,
+        };
+        let pool_threads = api.options.pool_threads;
+        let name = match kind {
+            Listener::Data => format!("tallybook-http-{index}"),
+            Listener::Admin => "tallybook-admin".to_owned(),
+        };
+        thread::Builder::new()
+            .name(name)
+            .spawn(move || worker.run(Worker::<E>::runtime(pool_threads)?))
+            .map_err(|source| Error::Io { what: "a thread", source })
+    };
+    inboxes.into_iter().enumerate().map(spawn).collect()
+}
+
+fn join(crew: Vec<JoinHandle<Result<()>>>) -> Result<()> {
+    let mut ended = Ok(());
+    for thread in crew {
+        match thread.join() {
+            Ok(result) => ended = ended.and(result),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+    ended
+}
+
+/// One listening socket, exclusively: `SO_REUSEADDR` only lets a restart follow at once, and without
+/// `SO_REUSEPORT` a second server on the address fails.
+fn listen(address: SocketAddr) -> Result<(StdListener, SocketAddr)> {
+    let bind = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        let listener = StdListener::from(socket);
+        let bound = listener.local_addr()?;
+        Ok((listener, bound))
+    };
+    bind().map_err(|source| Error::Bind { address, source })
+}

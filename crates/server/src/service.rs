@@ -1,0 +1,241 @@
+//! Routes: which request is answered by what. Every path that isn't named here answers 400.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::service::Service;
+use hyper::{HeaderMap, Method, Request, Uri};
+use tallybook::key::KEY_BYTES_MAX;
+
+use crate::api::{Answer, Api};
+use crate::batch::Batch;
+use crate::engine::Engine;
+use crate::link::Link;
+use crate::query::{BadEscape, Key, first};
+use crate::reply::{Problem, Reply, bad_request, method_not_allowed};
+use crate::scan::BAD_ESCAPE;
+use crate::upload::{self, Purpose, Upload};
+use crate::write::{Mutation, Verb};
+use crate::{health, read, scan};
+
+/// Which listener a request came by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listener {
+    /// Data and health.
+    Data,
+    /// Health and figures.
+    Admin,
+}
+
+/// Answers the requests of one connection.
+pub(crate) struct Requests<E> {
+    pub(crate) api: Arc<Api<E>>,
+    pub(crate) link: Rc<Link>,
+    pub(crate) listener: Listener,
+}
+
+/// A request without its body.
+struct Head {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl<E: Engine> Service<Request<Incoming>> for Requests<E> {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = Answering<E>;
+
+    fn call(&self, request: Request<Incoming>) -> Answering<E> {
+        Link::add(&self.link.started, 1);
+        let (parts, body) = request.into_parts();
+        self.link.body_unread.set(!body.is_end_stream());
+        let head = Head { method: parts.method, uri: parts.uri, headers: parts.headers };
+        Answering { link: self.link.clone(), state: self.route(head, body) }
+    }
+}
+
+impl<E: Engine> Requests<E> {
+    fn route(&self, head: Head, body: Incoming) -> State<E> {
+        let data = self.listener == Listener::Data;
+        let path = head.uri.path();
+        match path {
+            "/v0/entity" if data => self.entity(head, body),
+            "/v0/entities" if data => self.entities(head),
+            "/kv" if data => self.collection(head, body),
+            "/v0/status" | "/readyz" => readable(head, |headers| health::ready(&self.api, headers)),
+            "/healthz" => readable(head, health::live),
+            "/stats" if !data => readable(head, |headers| health::stats(&self.api, headers)),
+            _ if data && path.starts_with("/kv/") => self.item(head, body),
+            _ => self.refuse(head.headers, bad_request("this server has no such path")),
+        }
+    }
+
+    /// `/v0/entity?id=K`.
+    fn entity(&self, head: Head, body: Incoming) -> State<E> {
+        let Head { method, uri, headers } = head;
+        if !matches!(method, Method::GET | Method::PUT | Method::DELETE | Method::HEAD) {
+            return method_not_allowed(headers, "GET, HEAD, PUT, DELETE").into();
+        }
+        let key = Key::from_target(uri, true, |uri| first(uri.query(), "id"));
+        let key = match check_key(key.unwrap_or(Ok(Key::Decoded(Vec::new())))) {
+            Ok(key) => key,
+            Err(problem) => return self.refuse(headers, problem),
+        };
+        match method {
+            Method::GET => read::get_entity(&self.api, headers, key).into(),
+            Method::HEAD => read::head(&self.api, headers, key, false).into(),
+            Method::PUT => self.put(Mutation::entity(&self.api, Verb::Put, key, headers), body),
+            _ => self.delete(Mutation::entity(&self.api, Verb::Delete, key, headers)),
+        }
+    }
+
+    /// `/v0/entities?start=S[&end=E]`.
+    fn entities(&self, head: Head) -> State<E> {
+        if head.method != Method::GET {
+            return method_not_allowed(head.headers, "GET").into();
+        }
+        scan::entities(&self.api, &self.link, head.headers, head.uri.query()).into()
+    }
+
+    /// `/kv/{key}`.
+    fn item(&self, head: Head, body: Incoming) -> State<E> {
+        let Head { method, uri, headers } = head;
+        if !matches!(method, Method::GET | Method::PUT | Method::DELETE | Method::HEAD) {
+            return method_not_allowed(headers, "GET, HEAD, PUT, DELETE").into();
+        }
+        if uri.query().is_some() {
+            // A question mark that was meant as part of the key would silently name another key.
+            return self.refuse(headers, bad_request("a key's question mark is written %3F"));
+        }
+        let key = Key::from_target(uri, false, |uri| uri.path().strip_prefix("/kv/"));
+        let key = match check_key(key.unwrap_or(Ok(Key::Decoded(Vec::new())))) {
+            Ok(key) => key,
+            Err(problem) => return self.refuse(headers, problem),
+        };
+        let verb = match method {
+            Method::GET => return read::get(&self.api, headers, key).into(),
+            Method::HEAD => return read::head(&self.api, headers, key, true).into(),
+            Method::PUT => Verb::Put,
+            _ => Verb::Delete,
+        };
+        match (Mutation::kv(&self.api, verb, key, headers), verb) {
+            (Err(problem), _) => self.refuse(HeaderMap::new(), problem),
+            (Ok(mutation), Verb::Put) => self.put(mutation, body),
+            (Ok(mutation), Verb::Delete) => self.delete(mutation),
+        }
+    }
+
+    /// `/kv`.
+    fn collection(&self, head: Head, body: Incoming) -> State<E> {
+        let Head { method, uri, headers } = head;
+        match method {
+            Method::GET => scan::list(&self.api, &self.link, headers, uri.query()).into(),
+            Method::POST => {
+                let bytes_max = self.api.options.limits.batch_bytes_max;
+                self.receive(Purpose::Batch(Batch::new(headers)), body, bytes_max)
+            }
+            _ => method_not_allowed(headers, "GET, POST").into(),
+        }
+    }
+
+    fn put(&self, mutation: Mutation, body: Incoming) -> State<E> {
+        let bytes_max = self.api.options.limits.value_bytes_max;
+        self.receive(Purpose::Put(mutation), body, bytes_max)
+    }
+
+    fn receive(&self, purpose: Purpose, body: Incoming, bytes_max: u64) -> State<E> {
+        match upload::admit(&self.api, &body, bytes_max) {
+            Ok(()) => State::Receiving(Upload::new(
+                self.api.clone(),
+                self.link.clone(),
+                body,
+                bytes_max,
+                purpose,
+            )),
+            Err(problem) => self.refuse(HeaderMap::new(), problem),
+        }
+    }
+
+    fn delete(&self, mutation: Mutation) -> State<E> {
+        match self.api.check_pressure() {
+            Ok(()) => mutation.perform(&self.api, bytes::Bytes::new(), None).into(),
+            Err(problem) => self.refuse(HeaderMap::new(), problem),
+        }
+    }
+
+    fn refuse(&self, headers: HeaderMap, problem: Problem) -> State<E> {
+        self.api.refuse(headers, problem).into()
+    }
+}
+
+fn check_key(key: Result<Key, BadEscape>) -> Result<Key, Problem> {
+    let key = key.map_err(|BadEscape| BAD_ESCAPE)?;
+    match key.as_slice().len() {
+        0 => Err(bad_request("the key is missing or empty")),
+        1..=KEY_BYTES_MAX => Ok(key),
+        _ => Err(bad_request("the key is longer than 4,096 bytes")),
+    }
+}
+
+fn readable<E>(head: Head, answer: impl FnOnce(HeaderMap) -> Reply) -> State<E> {
+    match head.method {
+        Method::GET | Method::HEAD => answer(head.headers).into(),
+        _ => method_not_allowed(head.headers, "GET, HEAD").into(),
+    }
+}
+
+/// The reply to one request, when it is there. Only what must wait is boxed.
+pub(crate) struct Answering<E> {
+    link: Rc<Link>,
+    state: State<E>,
+}
+
+#[expect(clippy::large_enum_variant, reason = "it stands in the connection's one future slot")]
+enum State<E> {
+    Ready(Option<Reply>),
+    Receiving(Upload<E>),
+    Later(Pin<Box<dyn Future<Output = Reply>>>),
+}
+
+impl<E> From<Reply> for State<E> {
+    fn from(reply: Reply) -> Self {
+        State::Ready(Some(reply))
+    }
+}
+
+impl<E> From<Answer> for State<E> {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Ready(reply) => State::Ready(Some(reply)),
+            Answer::Later(reply) => State::Later(reply),
+        }
+    }
+}
+
+impl<E: Engine> Future for Answering<E> {
+    type Output = Result<Reply, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut reply = loop {
+            match &mut self.state {
+                State::Ready(reply) => break reply.take().expect("a reply is taken once"),
+                State::Receiving(upload) => self.state = ready!(upload.poll(cx)).into(),
+                State::Later(reply) => break ready!(reply.as_mut().poll(cx)),
+            }
+        };
+        if self.link.body_unread.get() {
+            // Whether hyper could pass over the rest of the body depends on how much of it has come.
+            reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Link::add(&self.link.answered, 1);
+        Poll::Ready(Ok(reply))
+    }
+}

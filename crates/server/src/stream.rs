@@ -1,0 +1,142 @@
+//! Streams records of any number in flat memory.
+//!
+//! The engine is read on the pool, a batch at a time, and while one batch is sent the next is read:
+//! two batches are all there is in memory, and a slow reader holds no thread. The first batch is read
+//! before the reply begins, so that an error there still has a status; a later one cuts the connection.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, StatusCode};
+use tallybook::error::Result;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use crate::admission::Share;
+use crate::api::{Answer, Api};
+use crate::body::{Body, Interrupted, Piece, Pieces};
+use crate::engine::Engine;
+use crate::link::Link;
+use crate::reply::{INTERNAL, OVERLOADED, reply};
+
+/// A batch ends at the first record that takes it to this size.
+pub(crate) const BATCH_BYTES: usize = 256 << 10;
+
+/// Reads records and writes them as pieces.
+pub(crate) trait Produce: Send {
+    /// Adds about `BATCH_BYTES` of pieces; false at the end.
+    fn fill(&mut self, pieces: &mut Vec<Piece>) -> Result<bool>;
+}
+
+struct Batch {
+    producer: Box<dyn Produce>,
+    pieces: Vec<Piece>,
+    more: Result<bool>,
+}
+
+fn read_batch(mut producer: Box<dyn Produce>) -> Batch {
+    let mut pieces = Vec::new();
+    let more = producer.fill(&mut pieces);
+    Batch { producer, pieces, more }
+}
+
+/// Answers with what the producer that `open` makes has to give.
+pub(crate) fn answer<E: Engine>(
+    api: &Arc<Api<E>>,
+    link: &Rc<Link>,
+    mut headers: HeaderMap,
+    content_type: HeaderValue,
+    open: impl FnOnce(&E) -> Result<Box<dyn Produce>> + Send + 'static,
+) -> Answer {
+    let Some(in_flight) = api.in_flight.try_take(1) else {
+        return Answer::Ready(api.refuse(headers, OVERLOADED));
+    };
+    let (api, link) = (api.clone(), link.clone());
+    Answer::Later(Box::pin(async move {
+        let engine = api.engine.clone();
+        let opened = spawn_blocking(move || open(&engine).map(read_batch)).await;
+        let batch = match opened {
+            Err(_) => return api.refuse(headers, INTERNAL),
+            Ok(Err(error)) | Ok(Ok(Batch { more: Err(error), .. })) => {
+                return api.engine_error(headers, &error);
+            }
+            Ok(Ok(batch)) => batch,
+        };
+        headers.clear();
+        headers.insert(CONTENT_TYPE, content_type);
+        let records = Records::new(link, batch, in_flight);
+        reply(StatusCode::OK, headers, Body::Stream(Box::new(records)))
+    }))
+}
+
+/// What comes after the batch that is being sent.
+enum Next {
+    Reading(JoinHandle<Batch>),
+    Failed,
+    End,
+}
+
+struct Records {
+    link: Rc<Link>,
+    pieces: std::vec::IntoIter<Piece>,
+    next: Next,
+    _in_flight: Share,
+}
+
+impl Records {
+    fn new(link: Rc<Link>, batch: Batch, in_flight: Share) -> Records {
+        link.streaming.set(true);
+        let mut records = Records {
+            link,
+            pieces: Vec::new().into_iter(),
+            next: Next::End,
+            _in_flight: in_flight,
+        };
+        records.begin(batch);
+        records
+    }
+
+    /// Takes up a batch and begins reading the one after it.
+    fn begin(&mut self, batch: Batch) {
+        self.pieces = batch.pieces.into_iter();
+        self.next = match batch.more {
+            Ok(true) => Next::Reading(spawn_blocking(move || read_batch(batch.producer))),
+            Ok(false) => Next::End,
+            Err(error) => {
+                tracing::error!(%error, "a stream was cut");
+                Next::Failed
+            }
+        };
+    }
+}
+
+impl Pieces for Records {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Interrupted>>> {
+        loop {
+            if let Some(piece) = self.pieces.next() {
+                // hyper asks for the next piece once it has taken this one, without waiting for the
+                // socket; so this one's bytes may wait for it.
+                self.link.piece_ready.set(!self.pieces.as_slice().is_empty());
+                return Poll::Ready(Some(Ok(piece)));
+            }
+            self.link.piece_ready.set(false);
+            match &mut self.next {
+                Next::End => return Poll::Ready(None),
+                Next::Failed => return Poll::Ready(Some(Err(Interrupted))),
+                Next::Reading(task) => match ready!(Pin::new(task).poll(cx)) {
+                    Ok(batch) => self.begin(batch),
+                    Err(_) => self.next = Next::Failed,
+                },
+            }
+        }
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        self.link.streaming.set(false);
+        self.link.piece_ready.set(false);
+    }
+}

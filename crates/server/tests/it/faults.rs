@@ -1,0 +1,150 @@
+//! A store with faults between it and the server: errors, pressure, and reads that wait for a gate.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use bytes::Bytes;
+use tallybook::batch::WriteBatch;
+use tallybook::error::{Error, Result};
+use tallybook::head::Head;
+use tallybook::key::SeqNo;
+use tallybook::options::Durability;
+use tallybook::store::{KeyHead, KeyValue, ScanOptions, Stats, Store, WriteOptions};
+use tallybook_server::Engine;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Fault {
+    #[default]
+    None,
+    /// Every call fails so.
+    Error(Error),
+    /// A scan fails so after this many records.
+    ErrorAfter(usize, Error),
+    /// Reads that may not wait say that they would.
+    WouldWait,
+    /// The same, and those that may wait do so until the gate opens.
+    Gate,
+    Pressure(f64),
+    ReadOnly,
+}
+
+#[derive(Clone)]
+pub(crate) struct FaultyStore {
+    pub(crate) store: Store,
+    state: Arc<(Mutex<(Fault, usize)>, Condvar)>,
+}
+
+impl FaultyStore {
+    pub(crate) fn new(store: Store) -> FaultyStore {
+        FaultyStore { store, state: Arc::default() }
+    }
+
+    /// Replaces the fault; whoever waits at the gate goes on.
+    pub(crate) fn set(&self, fault: Fault) {
+        self.state.0.lock().unwrap().0 = fault;
+        self.state.1.notify_all();
+    }
+
+    /// Waits until this many calls have come to the gate.
+    pub(crate) fn wait_for_arrivals(&self, count: usize) {
+        let state = self.state.0.lock().unwrap();
+        drop(self.state.1.wait_while(state, |state| state.1 < count).unwrap());
+    }
+
+    fn fault(&self) -> Fault {
+        self.state.0.lock().unwrap().0.clone()
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.fault() {
+            Fault::Error(error) => Err(error),
+            Fault::Gate => {
+                let mut state = self.state.0.lock().unwrap();
+                state.1 += 1;
+                self.state.1.notify_all();
+                let open = |state: &mut (Fault, usize)| matches!(state.0, Fault::Gate);
+                drop(self.state.1.wait_while(state, open).unwrap());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_nowait(&self) -> Result<()> {
+        match self.fault() {
+            Fault::WouldWait | Fault::Gate => Err(Error::WouldWait),
+            Fault::Error(error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn cut<T: 'static>(
+        &self,
+        records: impl Iterator<Item = Result<T>> + Send + 'static,
+    ) -> Box<dyn Iterator<Item = Result<T>> + Send> {
+        let cut = match self.fault() {
+            Fault::ErrorAfter(count, error) => Some((count, error)),
+            _ => None,
+        };
+        Box::new(records.enumerate().map(move |(index, record)| match &cut {
+            Some((count, error)) if index >= *count => Err(error.clone()),
+            _ => record,
+        }))
+    }
+}
+
+impl Engine for FaultyStore {
+    type Range = Box<dyn Iterator<Item = Result<KeyValue>> + Send>;
+    type RangeHeads = Box<dyn Iterator<Item = Result<KeyHead>> + Send>;
+
+    fn get_entry(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
+        self.check()?;
+        self.store.get_entry(key)
+    }
+    fn get_entry_nowait(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
+        self.check_nowait()?;
+        self.store.get_entry_nowait(key)
+    }
+    fn head(&self, key: &[u8]) -> Result<Option<Head>> {
+        self.check()?;
+        self.store.head(key)
+    }
+    fn head_nowait(&self, key: &[u8]) -> Result<Option<Head>> {
+        self.check_nowait()?;
+        self.store.head_nowait(key)
+    }
+    fn put_with(&self, key: &[u8], value: &[u8], options: &WriteOptions) -> Result<SeqNo> {
+        self.check()?;
+        self.store.put_with(key, value, options)
+    }
+    fn delete_with(&self, key: &[u8], options: &WriteOptions) -> Result<SeqNo> {
+        self.check()?;
+        self.store.delete_with(key, options)
+    }
+    fn write(&self, batch: WriteBatch, durability: Option<Durability>) -> Result<SeqNo> {
+        self.check()?;
+        self.store.write(batch, durability)
+    }
+    fn range(&self, options: ScanOptions) -> Result<Self::Range> {
+        self.check()?;
+        Ok(self.cut(self.store.range(options)?))
+    }
+    fn range_heads(&self, options: ScanOptions) -> Result<Self::RangeHeads> {
+        self.check()?;
+        Ok(self.cut(self.store.range_heads(options)?))
+    }
+    fn stats(&self) -> Stats {
+        self.store.stats()
+    }
+    fn read_only_cause(&self) -> Option<String> {
+        match self.fault() {
+            Fault::ReadOnly => Some("a sync failed".into()),
+            _ => self.store.read_only_cause(),
+        }
+    }
+    fn write_pressure(&self) -> f64 {
+        match self.fault() {
+            Fault::Pressure(pressure) => pressure,
+            _ => self.store.write_pressure(),
+        }
+    }
+}

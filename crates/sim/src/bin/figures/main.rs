@@ -1,0 +1,40 @@
+//! Figures of the engine on real load: what the README quotes, made by a command anyone can rerun.
+//!
+//! Each figure is printed as a line `name value unit`. Every value read is compared with what was
+//! written; a difference ends the run.
+
+mod bulk;
+mod overwrite;
+mod process;
+
+use std::path::PathBuf;
+
+const USAGE: &str = "\
+usage: figures bulk DIR [SMALL_KEYS] [LARGE_KEYS]
+           loads SMALL_KEYS values of 100 bytes (default 10000000) and LARGE_KEYS of 4 KiB
+           (default 200000), reads all back, reopens
+       figures overwrite DIR [WRITES]
+           overwrites five values of 1 MiB, WRITES times in all (default 25000), with readers and a
+           snapshot, and waits until the store is at rest
+DIR is made, and must not exist.";
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, default: u64| match arguments.get(at) {
+        None => default,
+        Some(text) => text.replace('_', "").parse().unwrap_or_else(|_| usage()),
+    };
+    let dir = PathBuf::from(arguments.get(1).unwrap_or_else(|| usage()));
+    match arguments[0].as_str() {
+        "bulk" => bulk::run(&dir, number(2, 10_000_000), number(3, 200_000)),
+        // The part of `bulk` that must end without closing its store.
+        "abandon" => bulk::abandon(&dir),
+        "overwrite" => overwrite::run(&dir, number(2, 25_000)),
+        _ => usage(),
+    }
+}
+
+fn usage() -> ! {
+    eprintln!("{USAGE}");
+    std::process::exit(2)
+}
