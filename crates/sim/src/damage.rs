@@ -93,7 +93,13 @@ impl Subject {
             Some(FileKind::Segment(number)) => Some((number, name.clone())),
             _ => None,
         };
-        let newest = files.iter().filter_map(|(name, _)| segment(name)).max();
+        // Of the log, not collected (`docs/format.md`), and not made ahead of need: those hold nothing
+        // but a header.
+        let is_written =
+            |bytes: &[u8]| bytes[12] == 1 && bytes.iter().skip(64).any(|&byte| byte != 0);
+        let written =
+            files.iter().filter(|(name, bytes)| segment(name).is_some() && is_written(bytes));
+        let newest = written.filter_map(|(name, _)| segment(name)).max();
         let open_segment = newest.filter(|_| !close).map(|(_, name)| name);
         let options = workload.options.clone();
         Ok(Subject { image, model, options, now_ms, keys, history, open_segment })

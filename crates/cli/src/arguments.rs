@@ -1,0 +1,281 @@
+//! The command line: every command and its arguments.
+//!
+//! Only `serve` has settings files (`settings`); the other commands work on an embedded store.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::exit::EXIT_CODES;
+use crate::key_text::KeyEncoding;
+use crate::settings::Settings;
+use crate::units::{DurabilityName, Span};
+
+/// A persistent key-value store that keeps its own books.
+///
+/// `serve` offers a store over HTTP. The other commands open the store in --data themselves, so no
+/// server may have it open meanwhile.
+#[derive(Debug, Parser)]
+#[command(name = "tallybook", version, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a store over HTTP until SIGTERM or SIGINT
+    Serve(Box<Settings>),
+    /// Write the value of a key to standard output, byte for byte
+    Get(GetArguments),
+    /// Set a key
+    Put(PutArguments),
+    /// Print what is known of a value without reading it
+    Head(HeadArguments),
+    /// Delete a key, present or not
+    Delete(DeleteArguments),
+    /// Print a range of keys and values, in byte order
+    Scan(ScanArguments),
+    /// Print the store's figures
+    Stats(StatsArguments),
+    /// Print a journal, table or manifest file as text, or list a store's files
+    Inspect(InspectArguments),
+    /// Read everything and check every checksum; exits 5 if anything is damaged
+    Verify(VerifyArguments),
+    /// Make a consistent, openable copy in a new directory of the same file system
+    Checkpoint(CheckpointArguments),
+    /// Merge the tree to its bottom level and collect the journal's dead space
+    Compact(CompactArguments),
+    /// Print a completion script for a shell
+    Completions(CompletionsArguments),
+    /// Print the manual page, or write all of them into a directory
+    Man(ManArguments),
+}
+
+/// Which store.
+#[derive(Debug, Args)]
+pub(crate) struct StoreArguments {
+    /// Directory of the store
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "TALLYBOOK_DATA",
+        default_value = "./tallybook-data"
+    )]
+    pub(crate) data: PathBuf,
+}
+
+/// How keys are written.
+#[derive(Debug, Args)]
+pub(crate) struct EncodingArguments {
+    /// How keys are written in arguments and plain output (JSON always has them in base64)
+    #[arg(long, value_name = "ENCODING", value_enum, default_value_t = KeyEncoding::Utf8)]
+    pub(crate) key_encoding: KeyEncoding,
+}
+
+/// Which key.
+#[derive(Debug, Args)]
+pub(crate) struct KeyArguments {
+    /// The key; put `--` before one that starts with a dash
+    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) encoding: EncodingArguments,
+}
+
+/// Arguments of `get`.
+#[derive(Debug, Args)]
+pub(crate) struct GetArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+    #[command(flatten)]
+    pub(crate) key: KeyArguments,
+    /// Print an object with the value in base64 and its head
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `put`.
+#[derive(Debug, Args)]
+pub(crate) struct PutArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+    #[command(flatten)]
+    pub(crate) key: KeyArguments,
+    /// The value; `-`, or none when standard input is not a terminal, reads it from there
+    #[arg(conflicts_with = "file")]
+    pub(crate) value: Option<OsString>,
+    /// Read the value from this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Let the entry expire after this time, such as 90s or 2h
+    #[arg(long, value_name = "TIME")]
+    pub(crate) ttl: Option<Span>,
+    /// Up to 1 KiB of your own that is kept with the value and shown by `head`
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) attributes: String,
+    /// Write only if the key is at this version
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) if_version: Option<u64>,
+    /// Write only if the key has no value
+    #[arg(long, conflicts_with = "if_version")]
+    pub(crate) if_absent: bool,
+    #[command(flatten)]
+    pub(crate) write: WriteArguments,
+}
+
+/// How a write is made and what is said about it.
+#[derive(Debug, Args)]
+pub(crate) struct WriteArguments {
+    /// What the write has survived when the command returns: os, interval[:MS] or sync
+    #[arg(long, value_name = "LEVEL", default_value = "sync")]
+    pub(crate) durability: DurabilityName,
+    /// Print an object with the key and the write's version
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `head`.
+#[derive(Debug, Args)]
+pub(crate) struct HeadArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+    #[command(flatten)]
+    pub(crate) key: KeyArguments,
+    /// Print an object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `delete`.
+#[derive(Debug, Args)]
+pub(crate) struct DeleteArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+    #[command(flatten)]
+    pub(crate) key: KeyArguments,
+    /// Delete only if the key is at this version
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) if_version: Option<u64>,
+    #[command(flatten)]
+    pub(crate) write: WriteArguments,
+}
+
+/// How `scan` prints entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScanFormat {
+    /// Key, tab, value, with what is not printable escaped
+    Lines,
+    /// One JSON object a line, keys and values in base64
+    Ndjson,
+    /// Key, newline, value, newline, byte for byte
+    Raw,
+}
+
+/// Arguments of `scan`.
+#[derive(Debug, Args)]
+pub(crate) struct ScanArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+    #[command(flatten)]
+    pub(crate) encoding: EncodingArguments,
+    /// Only keys with this prefix
+    #[arg(long)]
+    pub(crate) prefix: Option<String>,
+    /// First key, included
+    #[arg(long, value_name = "KEY")]
+    pub(crate) start: Option<String>,
+    /// End of the range, excluded
+    #[arg(long, value_name = "KEY")]
+    pub(crate) end: Option<String>,
+    /// Most entries to print
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) limit: Option<u64>,
+    /// From the last key to the first
+    #[arg(long)]
+    pub(crate) reverse: bool,
+    /// Print version, length and times instead of values, which are not read
+    #[arg(long)]
+    pub(crate) heads: bool,
+    /// How entries are printed
+    #[arg(long, value_enum, default_value_t = ScanFormat::Lines)]
+    pub(crate) format: ScanFormat,
+    /// Short for --format ndjson
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `stats`.
+#[derive(Debug, Args)]
+pub(crate) struct StatsArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+    /// Print an object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArguments {
+    /// A file of a store, or a store's directory
+    pub(crate) path: PathBuf,
+    /// Print the files of a directory as an array
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `verify`.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+    /// Print an object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `checkpoint`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckpointArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+    /// The copy's directory, which must not exist
+    pub(crate) dir: PathBuf,
+}
+
+/// Arguments of `compact`.
+#[derive(Debug, Args)]
+pub(crate) struct CompactArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManArguments {
+    /// Write a page for each command into this directory instead
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

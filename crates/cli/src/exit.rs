@@ -1,0 +1,177 @@
+//! Exit codes, and how an error becomes one.
+//!
+//! Invariant: a code's meaning never changes; scripts depend on it.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use tallybook::error::Error;
+use tallybook_server::Error as ServerError;
+
+/// How a run of the command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// It did what was asked.
+    Success = 0,
+    /// It failed for a reason that has no code of its own.
+    Failure = 1,
+    /// Arguments, settings or a key are not acceptable.
+    Usage = 2,
+    /// The key has no value.
+    KeyNotFound = 3,
+    /// Another process has the store open.
+    Locked = 4,
+    /// Bytes on disk are not what was written.
+    Corruption = 5,
+    /// The condition of a conditional write did not hold.
+    ConditionFailed = 6,
+}
+
+/// The codes as `--help` prints them.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  success
+  1  failure
+  2  usage: an argument, a setting or a key is not acceptable
+  3  the key was not found
+  4  the store is open in another process
+  5  corruption was found
+  6  the condition of a conditional write did not hold
+  130, 143  ended at once by a second SIGINT, SIGTERM (serve)";
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Something the caller can put right by asking differently.
+#[derive(Debug)]
+pub(crate) struct UsageError(pub(crate) String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// Marks an `io::Error` as "nobody reads our standard output any more", which is no failure.
+#[derive(Debug)]
+pub(crate) struct OutputClosed;
+
+impl fmt::Display for OutputClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("standard output is closed")
+    }
+}
+
+impl std::error::Error for OutputClosed {}
+
+/// Says what went wrong on standard error and answers the exit code for it.
+pub(crate) fn report(error: &anyhow::Error) -> Exit {
+    if error.chain().any(is_output_closed) {
+        return Exit::Success;
+    }
+    eprintln!("tallybook: {}", one_line(error));
+    error.chain().find_map(code_of).unwrap_or(Exit::Failure)
+}
+
+/// The chain of causes, without those that the message before already ends with.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.ends_with(&cause) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&cause);
+    }
+    line
+}
+
+fn is_output_closed(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let io_error = cause.downcast_ref::<io::Error>();
+    io_error
+        .and_then(io::Error::get_ref)
+        .is_some_and(|inner| inner.is::<OutputClosed>())
+}
+
+fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
+    if cause.is::<UsageError>() {
+        return Some(Exit::Usage);
+    }
+    if let Some(error) = cause.downcast_ref::<ServerError>() {
+        return Some(match error {
+            ServerError::InvalidOption(_) | ServerError::Insecure { .. } => Exit::Usage,
+            _ => Exit::Failure,
+        });
+    }
+    match cause.downcast_ref::<Error>()? {
+        Error::InvalidArgument(_) => Some(Exit::Usage),
+        Error::Locked { .. } => Some(Exit::Locked),
+        Error::Corruption { .. } => Some(Exit::Corruption),
+        Error::Conflict { .. } => Some(Exit::ConditionFailed),
+        _ => Some(Exit::Failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use anyhow::Context;
+
+    use super::*;
+
+    fn exit_of(error: Error) -> Exit {
+        let wrapped = Err::<(), _>(error).context("while testing").unwrap_err();
+        report(&wrapped)
+    }
+
+    #[test]
+    fn engine_errors_have_codes_of_their_own() {
+        assert_eq!(exit_of(Error::InvalidArgument("x".into())), Exit::Usage);
+        assert_eq!(
+            exit_of(Error::Locked {
+                path: PathBuf::new()
+            }),
+            Exit::Locked
+        );
+        assert_eq!(
+            exit_of(Error::corruption(Path::new("f"), 0, "x")),
+            Exit::Corruption
+        );
+        assert_eq!(
+            exit_of(Error::Conflict { current: None }),
+            Exit::ConditionFailed
+        );
+        assert_eq!(exit_of(Error::Busy), Exit::Failure);
+    }
+
+    #[test]
+    fn closed_output_is_no_failure_even_inside_an_engine_error() {
+        let closed = io::Error::new(io::ErrorKind::BrokenPipe, OutputClosed);
+        assert_eq!(
+            exit_of(Error::io("write", Path::new("-"), closed)),
+            Exit::Success
+        );
+        let other = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert_eq!(
+            exit_of(Error::io("write", Path::new("-"), other)),
+            Exit::Failure
+        );
+    }
+
+    #[test]
+    fn a_cause_is_not_said_twice() {
+        let cause = io::Error::other("the cause");
+        let error = anyhow::Error::new(Error::io("read", Path::new("f"), cause)).context("outer");
+        assert_eq!(one_line(&error), "outer: cannot read f: the cause");
+    }
+}

@@ -1,0 +1,98 @@
+//! `serve`: opens a store, serves it until a signal, and leaves it flushed.
+//!
+//! 1. Settings, log, signals, limits of the process.
+//! 2. The store, then the listeners; one line on standard output says where they are.
+//! 3. On SIGTERM or SIGINT: stop accepting, drain, flush, exit 0.
+
+use std::io::Write;
+
+use anyhow::Context;
+use tallybook::resources::Resources;
+use tallybook::store::Store;
+use tallybook_server::Server;
+
+use crate::data_dir;
+use crate::exit::Exit;
+use crate::log;
+use crate::process::{self, StopSignals};
+use crate::settings::Settings;
+
+/// Serves until it is asked to stop.
+pub(crate) fn run(flags: Settings) -> anyhow::Result<Exit> {
+    let settings = flags.over_environment_and_file()?;
+    let server_options = settings.server_options()?;
+    log::start(settings.log(), settings.log_format())?;
+    let signals = prepare_process()?;
+
+    let store = open_store(&settings)?;
+    let server = Server::bind(server_options, store.clone())?;
+    if signals.is_stopping() {
+        store.close().context("cannot close the store")?;
+        return Ok(Exit::Success);
+    }
+    let shutdown = server.shutdown_handle();
+    signals.on_stop(move || shutdown.shutdown())?;
+    announce(&server, &settings);
+
+    let served = server.run().context("the server failed");
+    // Whatever ended the serving, what was acknowledged is made safe.
+    store.close().context("cannot close the store")?;
+    served?;
+    tracing::info!("stopped");
+    Ok(Exit::Success)
+}
+
+fn prepare_process() -> anyhow::Result<StopSignals> {
+    process::abort_on_panic();
+    process::survive_file_size_limit()?;
+    let signals = StopSignals::install()?;
+    let open_files_max = process::raise_open_files_limit();
+    tracing::debug!(?open_files_max, "limit of open files");
+    if process::is_root() {
+        tracing::warn!("running as root: a user of its own would keep mistakes small");
+    }
+    Ok(signals)
+}
+
+fn open_store(settings: &Settings) -> anyhow::Result<Store> {
+    let dir = settings.data();
+    data_dir::prepare(dir)?;
+    let options = settings.store_options()?;
+    let resources =
+        Resources::new(settings.resource_options()).context("cannot start the store's threads")?;
+    let store = Store::open_with(dir, options, resources)
+        .with_context(|| format!("cannot open the store in {}", dir.display()))?;
+    let stats = store.stats();
+    if stats.torn_bytes > 0 {
+        tracing::warn!(
+            bytes = stats.torn_bytes,
+            records = stats.torn_records,
+            "cut off the journal's torn end; nothing that was synced was in it"
+        );
+    }
+    tracing::info!(
+        data = %dir.display(),
+        version = stats.last_seqno,
+        replayed_bytes = stats.replayed_bytes,
+        open_ms = stats.open.as_millis() as u64,
+        "store opened"
+    );
+    Ok(store)
+}
+
+/// Says where the server listens: a line for whoever started it, and one in the log.
+fn announce(server: &Server<Store>, settings: &Settings) {
+    let mut line = format!("listening on http://{} (data)", server.data_addr());
+    if let Some(admin) = server.admin_addr() {
+        line.push_str(&format!(", http://{admin} (admin)"));
+    }
+    tracing::info!(
+        data_listener = %server.data_addr(),
+        admin_listener = server.admin_addr().map(tracing::field::display),
+        data = %settings.data().display(),
+        "started"
+    );
+    // Whoever started the server may have closed its standard output; that is no reason to stop.
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

@@ -1,0 +1,97 @@
+//! `verify`, `checkpoint` and `compact`: long work on a whole store.
+
+use std::io::Write;
+
+use serde_json::json;
+use tallybook::store::VerifyReport;
+
+use crate::arguments::{CheckpointArguments, CompactArguments, VerifyArguments};
+use crate::exit::Exit;
+use crate::key_text::escape;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::verbs::embedded::{Purpose, open};
+
+/// Checks everything; damage is listed and makes the exit code 5.
+pub(crate) fn verify(arguments: &VerifyArguments) -> anyhow::Result<Exit> {
+    let store = open(&arguments.store.data, Purpose::Existing)?;
+    let progress = Progress::new("verify");
+    let report = store.verify(&mut |done, total| progress.update(done, total))?;
+    drop(progress);
+    let mut out = Output::new();
+    if arguments.json {
+        out.json(&as_json(&report))?;
+    } else {
+        write_text(&mut out, &report)?;
+    }
+    out.flush()?;
+    Ok(if report.damage.is_empty() {
+        Exit::Success
+    } else {
+        Exit::Corruption
+    })
+}
+
+/// Makes a consistent copy.
+pub(crate) fn checkpoint(arguments: &CheckpointArguments) -> anyhow::Result<Exit> {
+    let store = open(&arguments.store.data, Purpose::Existing)?;
+    store.checkpoint(&arguments.dir)?;
+    Ok(Exit::Success)
+}
+
+/// Merges the tree and collects the journal.
+pub(crate) fn compact(arguments: &CompactArguments) -> anyhow::Result<Exit> {
+    let store = open(&arguments.store.data, Purpose::Existing)?;
+    let progress = Progress::new("compact");
+    store.compact(None, None, &mut |done, total| progress.update(done, total))?;
+    drop(progress);
+    store.close()?;
+    Ok(Exit::Success)
+}
+
+fn as_json(report: &VerifyReport) -> serde_json::Value {
+    let damage: Vec<_> = report
+        .damage
+        .iter()
+        .map(|damage| {
+            let file = damage.file.display().to_string();
+            json!({ "file": file, "offset": damage.offset, "what": damage.what })
+        })
+        .collect();
+    json!({
+        "tables": report.tables,
+        "segments": report.segments,
+        "entries": report.entries,
+        "values": report.values,
+        "bytes": report.bytes,
+        "damage": damage,
+    })
+}
+
+fn write_text(out: &mut Output, report: &VerifyReport) -> std::io::Result<()> {
+    let VerifyReport {
+        tables,
+        segments,
+        entries,
+        values,
+        bytes,
+        damage,
+    } = report;
+    writeln!(
+        out,
+        "checked {tables} tables with {entries} entries, {segments} segments with {values} \
+         values, {bytes} bytes"
+    )?;
+    for damage in damage {
+        let file = escape(damage.file.as_os_str().as_encoded_bytes());
+        writeln!(
+            out,
+            "damaged: {file} at byte {}: {}",
+            damage.offset, damage.what
+        )?;
+    }
+    match damage.len() {
+        0 => writeln!(out, "no damage"),
+        count => writeln!(out, "{count} damaged places"),
+    }
+}

@@ -1,0 +1,161 @@
+//! Verbs for whoever looks after a store: verify, inspect, checkpoint, compact.
+
+use std::fs;
+use std::path::PathBuf;
+
+use tallybook::file_name::{self, FileKind};
+
+use crate::binary::{Dir, run, tallybook, verb_on};
+
+/// A store with small and large values, some of them overwritten and deleted.
+fn filled() -> Dir {
+    let dir = Dir::new();
+    for key in ["a", "b", "c"] {
+        dir.verb_reading(&["put", key, "-"], &key.repeat(20_000).into_bytes())
+            .success();
+        dir.verb(&["put", &format!("{key}/small"), "value"])
+            .success();
+    }
+    dir.verb(&["put", "a/small", "another"]).success();
+    dir.verb(&["delete", "b"]).success();
+    dir
+}
+
+fn files(dir: &Dir) -> Vec<(PathBuf, FileKind)> {
+    let kind = |path: &PathBuf| file_name::parse(path.file_name()?.to_str()?);
+    let paths = fs::read_dir(dir.data())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    paths
+        .filter_map(|path| kind(&path).map(|kind| (path, kind)))
+        .collect()
+}
+
+#[test]
+fn verify_finds_nothing_wrong_with_a_sound_store() {
+    let dir = filled();
+    let text = dir.verb(&["verify"]).success();
+    assert!(text.text().ends_with("no damage\n"), "{}", text.text());
+    // Standard error is no terminal here, so no progress is drawn on it.
+    assert_eq!(text.stderr, "");
+    let report = dir.verb(&["verify", "--json"]).success().json();
+    assert_eq!(report["damage"].as_array().map(Vec::len), Some(0));
+    assert!(report["segments"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn flipped_byte_in_a_value_exits_5_and_never_reads_as_a_value() {
+    let dir = filled();
+    dir.verb(&["compact"]).success();
+    let marker = "c".repeat(64).into_bytes();
+    let mut flipped = 0;
+    for (path, _) in files(&dir) {
+        let mut bytes = fs::read(&path).unwrap();
+        if let Some(at) = bytes
+            .windows(marker.len())
+            .position(|window| window == marker)
+        {
+            bytes[at + 32] ^= 1;
+            fs::write(&path, bytes).unwrap();
+            flipped += 1;
+        }
+    }
+    assert!(flipped > 0, "the value stands in some file");
+    let verify = dir.verb(&["verify"]);
+    assert_eq!(verify.code, Some(5), "{verify:?}");
+    let get = dir.verb(&["get", "c"]);
+    assert_eq!(get.code, Some(5), "{get:?}");
+    assert_eq!(get.stdout, b"");
+}
+
+#[test]
+fn inspect_lists_a_directory() {
+    let dir = filled();
+    fs::write(dir.data().join("foreign\x1b.txt"), "x").unwrap();
+    let list = run(tallybook().arg("inspect").arg(dir.data())).success();
+    for part in [
+        "segment",
+        ".journal",
+        "CURRENT",
+        "lock",
+        "foreign\\u{1b}.txt",
+    ] {
+        assert!(list.text().contains(part), "{part} in {}", list.text());
+    }
+    let json = run(tallybook().args(["inspect", "--json"]).arg(dir.data()))
+        .success()
+        .json();
+    let listed = json.as_array().unwrap();
+    assert_eq!(listed.len(), fs::read_dir(dir.data()).unwrap().count());
+    let segment = listed
+        .iter()
+        .find(|file| file["what"] == "segment")
+        .unwrap();
+    assert!(segment["bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn inspect_prints_every_kind_of_file_as_text() {
+    let dir = filled();
+    dir.verb(&["compact"]).success();
+    let mut kinds = [false; 3];
+    for (path, kind) in files(&dir) {
+        let place = match kind {
+            FileKind::Segment(_) => 0,
+            FileKind::Table(_) => 1,
+            FileKind::Manifest(_) => 2,
+            _ => continue,
+        };
+        let text = run(tallybook().arg("inspect").arg(&path)).success();
+        assert!(!text.text().is_empty(), "{path:?}");
+        kinds[place] = true;
+    }
+    assert_eq!(
+        kinds, [true; 3],
+        "a compacted store has segments, tables and a manifest"
+    );
+}
+
+#[test]
+fn inspect_refuses_what_is_no_file_of_a_store() {
+    let dir = Dir::new();
+    run(tallybook().arg("inspect").arg(dir.beside("missing"))).failure(1, "missing");
+    let foreign = dir.beside("foreign.txt");
+    fs::write(&foreign, "not a store's").unwrap();
+    let inspect = run(tallybook().arg("inspect").arg(&foreign));
+    assert_ne!(inspect.code, Some(0), "{inspect:?}");
+}
+
+#[test]
+fn checkpoint_is_a_store_of_its_own() {
+    let dir = filled();
+    let copy = dir.beside("copy");
+    dir.verb(&["checkpoint", copy.to_str().unwrap()]).success();
+    dir.verb(&["put", "a/small", "written later"]).success();
+    dir.verb(&["delete", "c"]).success();
+    assert_eq!(
+        verb_on(&copy, &["get", "a/small"]).success().stdout,
+        b"another"
+    );
+    assert_eq!(
+        verb_on(&copy, &["get", "c"]).success().stdout,
+        "c".repeat(20_000).as_bytes()
+    );
+    verb_on(&copy, &["get", "b"]).failure(3, "b");
+    verb_on(&copy, &["verify"]).success();
+    let again = dir.verb(&["checkpoint", copy.to_str().unwrap()]);
+    assert_ne!(
+        again.code,
+        Some(0),
+        "a directory that is there is not overwritten"
+    );
+}
+
+#[test]
+fn compaction_changes_no_answer() {
+    let dir = filled();
+    let before = dir.verb(&["scan", "--json"]).success().stdout;
+    dir.verb(&["compact"]).success();
+    assert_eq!(dir.verb(&["scan", "--json"]).success().stdout, before);
+    dir.verb(&["verify"]).success();
+}

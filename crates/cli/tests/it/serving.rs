@@ -1,0 +1,143 @@
+//! `serve`: its listeners, its signals, and who it shares its store with.
+
+use std::net::TcpListener;
+
+use rustix::process::Signal;
+
+use crate::binary::{Dir, Server, ask, run, tallybook};
+
+#[test]
+fn port_0_picks_ports_and_one_line_names_them() {
+    let dir = Dir::new();
+    let server = Server::start(&mut Server::command(&dir));
+    let admin = server.admin.clone().expect("there is an admin listener");
+    assert_eq!(
+        server.announcement,
+        format!(
+            "listening on http://{} (data), http://{admin} (admin)\n",
+            server.data
+        )
+    );
+    assert!(!server.data.ends_with(":0") && !admin.ends_with(":0"));
+    assert_eq!(server.ask("GET", "/v0/status", b"").0, 200);
+    assert_eq!(ask(&admin, "GET", "/healthz", b"").0, 200);
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn admin_listener_can_be_off() {
+    let dir = Dir::new();
+    let server = Server::start(Server::command(&dir).args(["--admin", "off"]));
+    assert_eq!(server.admin, None);
+    assert_eq!(
+        server.announcement,
+        format!("listening on http://{} (data)\n", server.data)
+    );
+}
+
+#[test]
+fn sigterm_and_sigint_stop_cleanly_and_keep_every_write() {
+    let dir = Dir::new();
+    for (round, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
+        let server = Server::start(&mut Server::command(&dir));
+        for number in 0..50 {
+            let target = format!("/v0/entity?id={round}/{number}");
+            assert_eq!(server.ask("PUT", &target, target.as_bytes()).0, 201);
+        }
+        server.signal(signal);
+        let (code, log) = server.wait();
+        assert_eq!(code, Some(0), "{log}");
+        assert!(log.contains("started") && log.contains("stopped"), "{log}");
+    }
+    let scan = dir.verb(&["scan"]).success();
+    assert_eq!(scan.text().lines().count(), 100);
+    let get = dir.verb(&["get", "1/49"]).success();
+    assert_eq!(get.stdout, b"/v0/entity?id=1/49");
+}
+
+#[test]
+fn acknowledged_writes_survive_sigkill() {
+    let dir = Dir::new();
+    let server = Server::start(&mut Server::command(&dir));
+    for number in 0..100 {
+        assert_eq!(
+            server
+                .ask("PUT", &format!("/v0/entity?id={number:03}"), b"value")
+                .0,
+            201
+        );
+    }
+    server.signal(Signal::KILL);
+    assert_eq!(server.wait().0, None);
+    let server = Server::start(&mut Server::command(&dir));
+    for number in 0..100 {
+        let answer = server.ask("GET", &format!("/v0/entity?id={number:03}"), b"");
+        assert_eq!(answer, (200, b"value".to_vec()));
+    }
+}
+
+#[test]
+fn second_server_on_a_store_fails_with_code_4_and_harms_nothing() {
+    let dir = Dir::new();
+    let server = Server::start(&mut Server::command(&dir));
+    assert_eq!(server.ask("PUT", "/v0/entity?id=key", b"value").0, 201);
+    run(&mut Server::command(&dir)).failure(4, "open in another process");
+    dir.verb(&["get", "key"])
+        .failure(4, "open in another process");
+    assert_eq!(
+        server.ask("GET", "/v0/entity?id=key", b""),
+        (200, b"value".to_vec())
+    );
+}
+
+#[test]
+fn second_server_on_a_port_fails() {
+    let (dir, other) = (Dir::new(), Dir::new());
+    let server = Server::start(&mut Server::command(&dir));
+    let mut second = tallybook();
+    second.args([
+        "serve",
+        "--listen",
+        &server.data,
+        "--admin",
+        "off",
+        "--data",
+    ]);
+    run(second.arg(other.data())).failure(1, &server.data);
+    let admin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = admin.local_addr().unwrap().to_string();
+    let mut second = tallybook();
+    second.args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        &taken,
+        "--data",
+    ]);
+    run(second.arg(other.data())).failure(1, &taken);
+}
+
+#[test]
+fn store_of_a_server_is_read_by_the_verbs_and_the_other_way_round() {
+    let dir = Dir::new();
+    dir.verb(&["put", "from/verb", "verb"]).success();
+    let server = Server::start(&mut Server::command(&dir));
+    assert_eq!(
+        server.ask("GET", "/kv/from/verb", b""),
+        (200, b"verb".to_vec())
+    );
+    assert!((200..300).contains(&server.ask("PUT", "/kv/from/server", b"server").0));
+    assert_eq!(server.stop().0, Some(0));
+    assert_eq!(
+        dir.verb(&["get", "from/server"]).success().stdout,
+        b"server"
+    );
+}
+
+#[test]
+fn data_directory_that_is_no_directory_is_refused() {
+    let dir = Dir::new();
+    std::fs::write(dir.data(), "a file").unwrap();
+    run(&mut Server::command(&dir)).failure(1, "data directory");
+}
