@@ -59,12 +59,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct StoreArguments {
     /// Directory of the store
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "TALLYBOOK_DATA",
-        default_value = "./tallybook-data"
-    )]
+    #[arg(long, value_name = "DIR", env = "TALLYBOOK_DATA", default_value = "./tallybook-data")]
     pub(crate) data: PathBuf,
 }
 

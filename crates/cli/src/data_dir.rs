@@ -25,10 +25,7 @@ pub(crate) fn prepare(dir: &Path) -> anyhow::Result<()> {
 pub(crate) fn check(dir: &Path) -> anyhow::Result<()> {
     let metadata = match fs::metadata(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            bail!(
-                "there is no data directory {} (name one with --data)",
-                dir.display()
-            )
+            bail!("there is no data directory {} (name one with --data)", dir.display())
         }
         other => {
             other.with_context(|| format!("cannot read the data directory {}", dir.display()))?
@@ -58,10 +55,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("a/b");
         prepare(&dir).unwrap();
-        assert_eq!(
-            fs::metadata(&dir).unwrap().permissions().mode() & 0o777,
-            0o700
-        );
+        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]

@@ -97,9 +97,7 @@ fn one_line(error: &anyhow::Error) -> String {
 
 fn is_output_closed(cause: &(dyn std::error::Error + 'static)) -> bool {
     let io_error = cause.downcast_ref::<io::Error>();
-    io_error
-        .and_then(io::Error::get_ref)
-        .is_some_and(|inner| inner.is::<OutputClosed>())
+    io_error.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<OutputClosed>())
 }
 
 fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
@@ -137,35 +135,18 @@ mod tests {
     #[test]
     fn engine_errors_have_codes_of_their_own() {
         assert_eq!(exit_of(Error::InvalidArgument("x".into())), Exit::Usage);
-        assert_eq!(
-            exit_of(Error::Locked {
-                path: PathBuf::new()
-            }),
-            Exit::Locked
-        );
-        assert_eq!(
-            exit_of(Error::corruption(Path::new("f"), 0, "x")),
-            Exit::Corruption
-        );
-        assert_eq!(
-            exit_of(Error::Conflict { current: None }),
-            Exit::ConditionFailed
-        );
+        assert_eq!(exit_of(Error::Locked { path: PathBuf::new() }), Exit::Locked);
+        assert_eq!(exit_of(Error::corruption(Path::new("f"), 0, "x")), Exit::Corruption);
+        assert_eq!(exit_of(Error::Conflict { current: None }), Exit::ConditionFailed);
         assert_eq!(exit_of(Error::Busy), Exit::Failure);
     }
 
     #[test]
     fn closed_output_is_no_failure_even_inside_an_engine_error() {
         let closed = io::Error::new(io::ErrorKind::BrokenPipe, OutputClosed);
-        assert_eq!(
-            exit_of(Error::io("write", Path::new("-"), closed)),
-            Exit::Success
-        );
+        assert_eq!(exit_of(Error::io("write", Path::new("-"), closed)), Exit::Success);
         let other = io::Error::from(io::ErrorKind::BrokenPipe);
-        assert_eq!(
-            exit_of(Error::io("write", Path::new("-"), other)),
-            Exit::Failure
-        );
+        assert_eq!(exit_of(Error::io("write", Path::new("-"), other)), Exit::Failure);
     }
 
     #[test]

@@ -30,11 +30,7 @@ impl KeyEncoding {
             KeyEncoding::Base64 => BASE64.decode(text.as_bytes()),
         };
         decoded.map_err(|error| {
-            let name = if self == KeyEncoding::Hex {
-                "hexadecimal"
-            } else {
-                "base64"
-            };
+            let name = if self == KeyEncoding::Hex { "hexadecimal" } else { "base64" };
             UsageError(format!("the key is not {name}: {error}"))
         })
     }

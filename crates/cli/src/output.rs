@@ -15,9 +15,7 @@ pub(crate) struct Output {
 impl Output {
     /// Locks standard output.
     pub(crate) fn new() -> Self {
-        Output {
-            inner: BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()),
-        }
+        Output { inner: BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()) }
     }
 
     /// Writes one JSON value and a newline.

@@ -68,13 +68,7 @@ pub(crate) fn raise_open_files_limit() -> Option<u64> {
     if limit.current == limit.maximum {
         return limit.current;
     }
-    match setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            ..limit
-        },
-    ) {
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         Ok(()) => limit.maximum,
         Err(error) => {
             tracing::warn!(%error, "cannot raise the limit of open files");

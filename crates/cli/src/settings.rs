@@ -177,10 +177,7 @@ impl Settings {
         let variable = std::env::var_os(format!("{VARIABLE_PREFIX}CONFIG")).map(PathBuf::from);
         if let Some(file) = self.config.clone().or(variable) {
             if !file.is_file() {
-                return Err(UsageError(format!(
-                    "there is no settings file {}",
-                    file.display()
-                )));
+                return Err(UsageError(format!("there is no settings file {}", file.display())));
             }
             layers = layers.merge(Toml::file_exact(file));
         }
@@ -193,9 +190,7 @@ impl Settings {
 
     /// The store's directory.
     pub(crate) fn data(&self) -> &Path {
-        self.data
-            .as_deref()
-            .unwrap_or(Path::new("./tallybook-data"))
+        self.data.as_deref().unwrap_or(Path::new("./tallybook-data"))
     }
 
     /// What to log.
@@ -210,10 +205,8 @@ impl Settings {
 
     /// Settings of the listeners.
     pub(crate) fn server_options(&self) -> Result<ServerOptions, UsageError> {
-        let mut options = ServerOptions {
-            allow_insecure: self.allow_insecure,
-            ..Default::default()
-        };
+        let mut options =
+            ServerOptions { allow_insecure: self.allow_insecure, ..Default::default() };
         set(&mut options.listen, self.listen);
         set(&mut options.admin, self.admin.map(AdminAddress::address));
         set(&mut options.threads, self.threads);
@@ -228,65 +221,28 @@ impl Settings {
                 options.interval_ms = ms;
             }
         }
-        options
-            .check()
-            .map_err(|error| UsageError(error.to_string()))?;
+        options.check().map_err(|error| UsageError(error.to_string()))?;
         Ok(options)
     }
 
     /// Settings of the store. A server reads with `pread`, so that an I/O error fails one read
     /// and not the process.
     pub(crate) fn store_options(&self) -> Result<Options, UsageError> {
-        let mut options = Options {
-            reading: Reading::Pread,
-            ..Options::default()
-        };
+        let mut options = Options { reading: Reading::Pread, ..Options::default() };
         set(&mut options.durability, self.durability.map(|name| name.0));
         set(&mut options.reading, self.reading.map(Reading::from));
-        set(
-            &mut options.inline_max_bytes,
-            self.inline_max_bytes.map(ByteCount::as_usize),
-        );
-        set(
-            &mut options.memtable_bytes,
-            self.memtable_bytes.map(ByteCount::as_usize),
-        );
-        set(
-            &mut options.memtable_journal_bytes,
-            self.memtable_journal_bytes.map(|b| b.0),
-        );
-        set(
-            &mut options.write_buffer_bytes,
-            self.write_buffer_bytes.map(ByteCount::as_usize),
-        );
-        set(
-            &mut options.segment_bytes_min,
-            self.segment_bytes_min.map(|b| b.0),
-        );
-        set(
-            &mut options.segment_bytes_max,
-            self.segment_bytes_max.map(|b| b.0),
-        );
-        set(
-            &mut options.block_bytes,
-            self.block_bytes.map(ByteCount::as_usize),
-        );
+        set(&mut options.inline_max_bytes, self.inline_max_bytes.map(ByteCount::as_usize));
+        set(&mut options.memtable_bytes, self.memtable_bytes.map(ByteCount::as_usize));
+        set(&mut options.memtable_journal_bytes, self.memtable_journal_bytes.map(|b| b.0));
+        set(&mut options.write_buffer_bytes, self.write_buffer_bytes.map(ByteCount::as_usize));
+        set(&mut options.segment_bytes_min, self.segment_bytes_min.map(|b| b.0));
+        set(&mut options.segment_bytes_max, self.segment_bytes_max.map(|b| b.0));
+        set(&mut options.block_bytes, self.block_bytes.map(ByteCount::as_usize));
         set(&mut options.table_bytes, self.table_bytes.map(|b| b.0));
-        set(
-            &mut options.compression,
-            self.compression.map(|name| [name.into(); LEVEL_COUNT]),
-        );
-        set(
-            &mut options.collection_live_ratio,
-            self.collection_live_ratio,
-        );
-        set(
-            &mut options.stall_deadline,
-            self.stall_deadline.map(|span| span.0),
-        );
-        options
-            .check()
-            .map_err(|error| UsageError(error.to_string()))?;
+        set(&mut options.compression, self.compression.map(|name| [name.into(); LEVEL_COUNT]));
+        set(&mut options.collection_live_ratio, self.collection_live_ratio);
+        set(&mut options.stall_deadline, self.stall_deadline.map(|span| span.0));
+        options.check().map_err(|error| UsageError(error.to_string()))?;
         Ok(options)
     }
 
@@ -295,10 +251,7 @@ impl Settings {
         let mut options = ResourceOptions::default();
         set(&mut options.flush_threads, self.flush_threads);
         set(&mut options.compaction_threads, self.compaction_threads);
-        set(
-            &mut options.block_cache_bytes,
-            self.block_cache_bytes.map(ByteCount::as_usize),
-        );
+        set(&mut options.block_cache_bytes, self.block_cache_bytes.map(ByteCount::as_usize));
         set(&mut options.file_handles_max, self.file_handles_max);
         if let Some(bytes) = self.write_buffer_bytes {
             // One store has the resources to itself, so its budget is theirs too.
@@ -316,11 +269,7 @@ fn set<T>(field: &mut T, value: Option<T>) {
 
 /// Each problem with the name and the source of the setting.
 fn describe(error: &figment::Error) -> String {
-    let problems: Vec<String> = error
-        .clone()
-        .into_iter()
-        .map(|error| error.to_string())
-        .collect();
+    let problems: Vec<String> = error.clone().into_iter().map(|error| error.to_string()).collect();
     format!("settings: {}", problems.join("; "))
 }
 
@@ -329,9 +278,7 @@ mod tests {
     use super::*;
 
     fn settings(toml: &str) -> Result<Settings, String> {
-        Figment::from(Toml::string(toml))
-            .extract()
-            .map_err(|error| describe(&error))
+        Figment::from(Toml::string(toml)).extract().map_err(|error| describe(&error))
     }
 
     #[test]
@@ -362,18 +309,8 @@ mod tests {
 
     #[test]
     fn a_setting_out_of_range_is_refused() {
-        assert!(
-            settings("block_bytes = 1")
-                .unwrap()
-                .store_options()
-                .is_err()
-        );
+        assert!(settings("block_bytes = 1").unwrap().store_options().is_err());
         assert!(settings("block_bytes = -1").is_err());
-        assert!(
-            settings("[limits]\nheader_count_max = 0")
-                .unwrap()
-                .server_options()
-                .is_err()
-        );
+        assert!(settings("[limits]\nheader_count_max = 0").unwrap().server_options().is_err());
     }
 }

@@ -104,8 +104,7 @@ impl FromStr for DurabilityName {
             None if text == "interval" => Durability::Interval(INTERVAL_MS),
             None if text == "sync" => Durability::Sync,
             Some(("interval", ms)) => Durability::Interval(
-                ms.parse()
-                    .map_err(|_| format!("{ms:?} is not a number of milliseconds"))?,
+                ms.parse().map_err(|_| format!("{ms:?} is not a number of milliseconds"))?,
             ),
             _ => return Err(format!("{text:?} is not one of os, interval[:MS], sync")),
         };
@@ -150,9 +149,8 @@ impl FromStr for AdminAddress {
         if text == "off" {
             return Ok(AdminAddress::Off);
         }
-        let address = text
-            .parse()
-            .map_err(|_| format!("{text:?} is neither off nor ADDRESS:PORT"))?;
+        let address =
+            text.parse().map_err(|_| format!("{text:?} is neither off nor ADDRESS:PORT"))?;
         Ok(AdminAddress::At(address))
     }
 }
@@ -234,19 +232,11 @@ mod tests {
 
     #[test]
     fn byte_counts_are_exact_through_text_and_serde() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("65537", 65_537),
-            ("64KiB", 65_536),
-            ("1MiB", 1 << 20),
-        ] {
+        for (text, bytes) in [("0", 0), ("65537", 65_537), ("64KiB", 65_536), ("1MiB", 1 << 20)] {
             assert_eq!(text.parse(), Ok(ByteCount(bytes)), "{text}");
         }
         assert_eq!(serde_json::to_string(&ByteCount(65_537)).unwrap(), "65537");
-        assert_eq!(
-            serde_json::from_str::<ByteCount>("\"64KiB\"").unwrap(),
-            ByteCount(65_536)
-        );
+        assert_eq!(serde_json::from_str::<ByteCount>("\"64KiB\"").unwrap(), ByteCount(65_536));
         assert!(serde_json::from_str::<ByteCount>("-1").is_err());
         assert!("64 potatoes".parse::<ByteCount>().is_err());
     }
@@ -262,10 +252,7 @@ mod tests {
             assert_eq!(name.0, durability);
             assert_eq!(name.to_string(), text);
         }
-        assert_eq!(
-            "interval".parse(),
-            Ok(DurabilityName(Durability::Interval(INTERVAL_MS)))
-        );
+        assert_eq!("interval".parse(), Ok(DurabilityName(Durability::Interval(INTERVAL_MS))));
         for wrong in ["", "none", "interval:", "interval:-1", "sync:5"] {
             assert!(wrong.parse::<DurabilityName>().is_err(), "{wrong}");
         }

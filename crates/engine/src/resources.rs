@@ -49,7 +49,9 @@ impl Default for ResourceOptions {
 
 /// A store, as the threads see it. Each call does one step and says whether there may be more.
 pub trait Participant: Send + Sync + Debug {
-    /// Writes one memtable out, or prepares a journal segment.
+    /// Makes one journal segment ready, or has the manifest name the one in use.
+    fn prepare_step(&self) -> bool;
+    /// Writes one memtable out.
     fn flush_step(&self) -> bool;
     /// Runs one compaction or collection job.
     fn compaction_step(&self) -> bool;
@@ -60,6 +62,8 @@ pub trait Participant: Send + Sync + Debug {
 /// The two kinds of background work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
+    /// Journal segments made ready ahead of need: a writer that finds none makes it itself.
+    Prepare,
     /// Flushes: writers may be waiting.
     Flush,
     /// Compaction and collection.
@@ -89,6 +93,7 @@ pub struct Resources {
 #[derive(Debug, Default)]
 struct Shared {
     participants: Mutex<Vec<Weak<dyn Participant>>>,
+    preparations: Queue,
     flushes: Queue,
     compactions: Queue,
     stopping: AtomicBool,
@@ -139,6 +144,8 @@ impl Resources {
             })?);
         }
         let shared = resources.shared.clone();
+        threads.push(vfs::spawn("tally-prepare", false, move || work(&shared, Work::Prepare))?);
+        let shared = resources.shared.clone();
         threads.push(vfs::spawn("tally-tick", false, move || tick(&shared))?);
         drop(threads);
         Ok(resources)
@@ -188,6 +195,7 @@ impl Resources {
     /// Asks for work to be done for `participant`; at once returns.
     pub fn request(&self, work: Work, participant: Weak<dyn Participant>) {
         match work {
+            Work::Prepare => self.shared.preparations.push(participant),
             Work::Flush => self.shared.flushes.push(participant),
             Work::Compaction => self.shared.compactions.push(participant),
         }
@@ -199,7 +207,10 @@ impl Resources {
             return;
         }
         participant.tick();
-        while participant.flush_step() || participant.compaction_step() {}
+        while participant.prepare_step()
+            || participant.flush_step()
+            || participant.compaction_step()
+        {}
     }
 }
 
@@ -209,7 +220,8 @@ impl Drop for Resources {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.stop_signal.notify_all();
         drop(lock);
-        for queue in [&self.shared.flushes, &self.shared.compactions] {
+        let shared = &self.shared;
+        for queue in [&shared.preparations, &shared.flushes, &shared.compactions] {
             let _waiting = queue.waiting.lock();
             queue.signal.notify_all();
         }
@@ -224,6 +236,7 @@ impl Drop for Resources {
 
 fn work(shared: &Shared, kind: Work) {
     let queue = match kind {
+        Work::Prepare => &shared.preparations,
         Work::Flush => &shared.flushes,
         Work::Compaction => &shared.compactions,
     };
@@ -242,6 +255,7 @@ fn work(shared: &Shared, kind: Work) {
         };
         let Some(store) = participant.upgrade() else { continue };
         let more = match kind {
+            Work::Prepare => store.prepare_step(),
             Work::Flush => store.flush_step(),
             Work::Compaction => store.compaction_step(),
         };

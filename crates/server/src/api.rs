@@ -79,9 +79,10 @@ impl<E: Engine> Api<E> {
         reply::engine_error(headers, error, &self.retry_after)
     }
 
-    /// Refuses a write before its body is read, when the engine would only make it wait.
-    pub(crate) fn check_pressure(&self) -> Result<(), Problem> {
-        if self.engine.write_pressure() >= 1.0 { Err(STALLED) } else { Ok(()) }
+    /// Refuses a write before its body is read, when the engine makes no progress. While it does,
+    /// writes wait their turn on the pool.
+    pub(crate) fn check_stall(&self) -> Result<(), Problem> {
+        if self.engine.is_stalled() { Err(STALLED) } else { Ok(()) }
     }
 
     /// Whether a runtime thread may make a write of this many bytes itself.

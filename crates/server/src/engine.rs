@@ -43,6 +43,8 @@ pub trait Engine: Clone + Send + Sync + 'static {
     fn read_only_cause(&self) -> Option<String>;
     /// 0.0 (idle) to 1.0 (writers wait).
     fn write_pressure(&self) -> f64;
+    /// Whether writers wait and nothing has made room for a while.
+    fn is_stalled(&self) -> bool;
 }
 
 impl Engine for Store {
@@ -84,5 +86,8 @@ impl Engine for Store {
     }
     fn write_pressure(&self) -> f64 {
         Store::write_pressure(self)
+    }
+    fn is_stalled(&self) -> bool {
+        Store::is_stalled(self)
     }
 }

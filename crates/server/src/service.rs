@@ -165,7 +165,7 @@ impl<E: Engine> Requests<E> {
     }
 
     fn delete(&self, mutation: Mutation) -> State<E> {
-        match self.api.check_pressure() {
+        match self.api.check_stall() {
             Ok(()) => mutation.perform(&self.api, bytes::Bytes::new(), None).into(),
             Err(problem) => self.refuse(HeaderMap::new(), problem),
         }

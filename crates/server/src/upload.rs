@@ -66,7 +66,7 @@ pub(crate) fn admit<E: Engine>(
     if announced > bytes_max {
         return Err(TOO_LARGE);
     }
-    api.check_pressure()?;
+    api.check_stall()?;
     let announced = usize::try_from(announced).map_err(|_| TOO_LARGE)?;
     if !api.body_memory.has_room_for(announced) {
         return Err(OVERLOADED);

@@ -13,12 +13,7 @@ use crate::output::Output;
 pub(crate) fn completions(arguments: &CompletionsArguments) -> anyhow::Result<Exit> {
     // Through a buffer, because the generator panics when its output fails.
     let mut script = Vec::new();
-    clap_complete::generate(
-        arguments.shell,
-        &mut Cli::command(),
-        "tallybook",
-        &mut script,
-    );
+    clap_complete::generate(arguments.shell, &mut Cli::command(), "tallybook", &mut script);
     let mut out = Output::new();
     out.write_all(&script)?;
     out.flush()?;

@@ -67,11 +67,7 @@ fn list(dir: &Path) -> anyhow::Result<Vec<Listed>> {
             }
         };
         let what = describe(name.to_str().and_then(file_name::parse));
-        files.push(Listed {
-            name: escape(name.as_bytes()),
-            what,
-            bytes,
-        });
+        files.push(Listed { name: escape(name.as_bytes()), what, bytes });
     }
     files.sort_by(|a, b| (a.what, &a.name).cmp(&(b.what, &b.name)));
     Ok(files)

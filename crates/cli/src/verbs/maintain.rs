@@ -25,11 +25,7 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> anyhow::Result<Exit> {
         write_text(&mut out, &report)?;
     }
     out.flush()?;
-    Ok(if report.damage.is_empty() {
-        Exit::Success
-    } else {
-        Exit::Corruption
-    })
+    Ok(if report.damage.is_empty() { Exit::Success } else { Exit::Corruption })
 }
 
 /// Makes a consistent copy.
@@ -69,14 +65,7 @@ fn as_json(report: &VerifyReport) -> serde_json::Value {
 }
 
 fn write_text(out: &mut Output, report: &VerifyReport) -> std::io::Result<()> {
-    let VerifyReport {
-        tables,
-        segments,
-        entries,
-        values,
-        bytes,
-        damage,
-    } = report;
+    let VerifyReport { tables, segments, entries, values, bytes, damage } = report;
     writeln!(
         out,
         "checked {tables} tables with {entries} entries, {segments} segments with {values} \
@@ -84,11 +73,7 @@ fn write_text(out: &mut Output, report: &VerifyReport) -> std::io::Result<()> {
     )?;
     for damage in damage {
         let file = escape(damage.file.as_os_str().as_encoded_bytes());
-        writeln!(
-            out,
-            "damaged: {file} at byte {}: {}",
-            damage.offset, damage.what
-        )?;
+        writeln!(out, "damaged: {file} at byte {}: {}", damage.offset, damage.what)?;
     }
     match damage.len() {
         0 => writeln!(out, "no damage"),

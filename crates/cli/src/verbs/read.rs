@@ -14,11 +14,7 @@ use crate::verbs::embedded::{Purpose, open};
 
 /// Writes the value of a key to standard output.
 pub(crate) fn get(arguments: &GetArguments) -> anyhow::Result<Exit> {
-    let key = arguments
-        .key
-        .encoding
-        .key_encoding
-        .decode(&arguments.key.key)?;
+    let key = arguments.key.encoding.key_encoding.decode(&arguments.key.key)?;
     let store = open(&arguments.store.data, Purpose::Existing)?;
     let Some((head, value)) = store.get_entry(&key)? else {
         return Ok(absent(&key));
@@ -35,11 +31,7 @@ pub(crate) fn get(arguments: &GetArguments) -> anyhow::Result<Exit> {
 
 /// Prints what is known of a value.
 pub(crate) fn head(arguments: &HeadArguments) -> anyhow::Result<Exit> {
-    let key = arguments
-        .key
-        .encoding
-        .key_encoding
-        .decode(&arguments.key.key)?;
+    let key = arguments.key.encoding.key_encoding.decode(&arguments.key.key)?;
     let store = open(&arguments.store.data, Purpose::Existing)?;
     let Some(head) = store.head(&key)? else {
         return Ok(absent(&key));

@@ -17,17 +17,12 @@ use crate::verbs::read::time_text;
 /// Prints a range of keys with their values or heads.
 pub(crate) fn scan(arguments: &ScanArguments) -> anyhow::Result<Exit> {
     let printer = Printer {
-        format: if arguments.json {
-            ScanFormat::Ndjson
-        } else {
-            arguments.format
-        },
+        format: if arguments.json { ScanFormat::Ndjson } else { arguments.format },
         encoding: arguments.encoding.key_encoding,
     };
     let range = scan_options(arguments)?;
-    let limit = arguments.limit.map_or(usize::MAX, |limit| {
-        usize::try_from(limit).unwrap_or(usize::MAX)
-    });
+    let limit =
+        arguments.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let store = open(&arguments.store.data, Purpose::Existing)?;
     let mut out = Output::new();
     match arguments.heads {
@@ -69,9 +64,7 @@ fn print_heads(
 fn scan_options(arguments: &ScanArguments) -> Result<ScanOptions, UsageError> {
     let encoding = arguments.encoding.key_encoding;
     let bound = |text: &Option<String>| {
-        text.as_deref()
-            .map(|text| encoding.decode(text).map(Bytes::from))
-            .transpose()
+        text.as_deref().map(|text| encoding.decode(text).map(Bytes::from)).transpose()
     };
     Ok(ScanOptions {
         start: bound(&arguments.start)?,

@@ -49,18 +49,12 @@ fn figures(stats: &Stats) -> [(&'static str, u64); 14] {
 
 fn occupied_levels(stats: &Stats) -> impl Iterator<Item = (usize, &LevelStats)> {
     const { assert!(LEVEL_COUNT <= 10, "the table below has room for one digit") };
-    stats
-        .levels
-        .iter()
-        .enumerate()
-        .filter(|(_, level)| level.files > 0)
+    stats.levels.iter().enumerate().filter(|(_, level)| level.files > 0)
 }
 
 fn as_json(stats: &Stats) -> Value {
-    let mut object: Map<String, Value> = figures(stats)
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), json!(value)))
-        .collect();
+    let mut object: Map<String, Value> =
+        figures(stats).into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
     object.insert("open_us".into(), json!(stats.open.as_micros() as u64));
     let levels: Vec<Value> = stats
         .levels
@@ -82,31 +76,14 @@ fn write_text(out: &mut Output, stats: &Stats) -> std::io::Result<()> {
     for (name, value) in figures(stats) {
         writeln!(out, "{:<22} {value:>16}", name.replace('_', " "))?;
     }
-    writeln!(
-        out,
-        "{:<22} {:>16.6}",
-        "open seconds",
-        stats.open.as_secs_f64()
-    )?;
+    writeln!(out, "{:<22} {:>16.6}", "open seconds", stats.open.as_secs_f64())?;
     let mut levels = occupied_levels(stats).peekable();
     if levels.peek().is_some() {
-        writeln!(
-            out,
-            "\nlevel {:>8} {:>8} {:>16} {:>14}",
-            "runs", "files", "bytes", "entries"
-        )?;
+        writeln!(out, "\nlevel {:>8} {:>8} {:>16} {:>14}", "runs", "files", "bytes", "entries")?;
     }
     for (number, level) in levels {
-        let LevelStats {
-            runs,
-            files,
-            bytes,
-            entries,
-        } = level;
-        writeln!(
-            out,
-            "L{number}    {runs:>8} {files:>8} {bytes:>16} {entries:>14}"
-        )?;
+        let LevelStats { runs, files, bytes, entries } = level;
+        writeln!(out, "L{number}    {runs:>8} {files:>8} {bytes:>16} {entries:>14}")?;
     }
     Ok(())
 }
@@ -117,16 +94,8 @@ mod tests {
 
     #[test]
     fn json_names_every_figure_and_every_level() {
-        let mut stats = Stats {
-            last_seqno: 7,
-            ..Stats::default()
-        };
-        stats.levels[2] = LevelStats {
-            runs: 1,
-            files: 3,
-            bytes: 100,
-            entries: 9,
-        };
+        let mut stats = Stats { last_seqno: 7, ..Stats::default() };
+        stats.levels[2] = LevelStats { runs: 1, files: 3, bytes: 100, entries: 9 };
         let value = as_json(&stats);
         assert_eq!(value["last_seqno"], 7);
         assert_eq!(value["tables"], 3);

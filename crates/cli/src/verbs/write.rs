@@ -21,11 +21,7 @@ use crate::verbs::embedded::{Purpose, open};
 
 /// Sets a key.
 pub(crate) fn put(arguments: PutArguments) -> anyhow::Result<Exit> {
-    let key = arguments
-        .key
-        .encoding
-        .key_encoding
-        .decode(&arguments.key.key)?;
+    let key = arguments.key.encoding.key_encoding.decode(&arguments.key.key)?;
     let condition = match (arguments.if_absent, arguments.if_version) {
         (true, _) => Some(Condition::Absent),
         (false, version) => version.map(Condition::Version),
@@ -45,11 +41,7 @@ pub(crate) fn put(arguments: PutArguments) -> anyhow::Result<Exit> {
 
 /// Deletes a key.
 pub(crate) fn delete(arguments: &DeleteArguments) -> anyhow::Result<Exit> {
-    let key = arguments
-        .key
-        .encoding
-        .key_encoding
-        .decode(&arguments.key.key)?;
+    let key = arguments.key.encoding.key_encoding.decode(&arguments.key.key)?;
     let options = WriteOptions {
         durability: Some(arguments.write.durability.0),
         condition: arguments.if_version.map(Condition::Version),
@@ -83,9 +75,7 @@ fn finish(
 
 /// The moment that is `ttl` from now, in milliseconds since the Unix epoch.
 fn expiry_ms(ttl: Span) -> Result<u64, UsageError> {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let expiry = now
         .checked_add(ttl.0)
         .and_then(|expiry| u64::try_from(expiry.as_millis()).ok())
@@ -116,9 +106,7 @@ fn read_value(
 /// All of `source`, unless that is more than a value may have.
 fn read_bounded(source: impl Read) -> anyhow::Result<Vec<u8>> {
     let mut value = Vec::new();
-    source
-        .take(VALUE_BYTES_MAX as u64 + 1)
-        .read_to_end(&mut value)?;
+    source.take(VALUE_BYTES_MAX as u64 + 1).read_to_end(&mut value)?;
     if value.len() > VALUE_BYTES_MAX {
         return Err(UsageError(format!("a value has at most {VALUE_BYTES_MAX} bytes")).into());
     }

@@ -53,11 +53,7 @@ impl Outcome {
     #[track_caller]
     pub(crate) fn failure(self, code: i32, words: &str) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");
-        assert!(
-            self.stderr.contains(words),
-            "{words:?} is not in {:?}",
-            self.stderr
-        );
+        assert!(self.stderr.contains(words), "{words:?} is not in {:?}", self.stderr);
         self
     }
 }
@@ -65,11 +61,7 @@ impl Outcome {
 impl From<Output> for Outcome {
     fn from(output: Output) -> Self {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        Outcome {
-            code: output.status.code(),
-            stdout: output.stdout,
-            stderr,
-        }
+        Outcome { code: output.status.code(), stdout: output.stdout, stderr }
     }
 }
 
@@ -85,9 +77,7 @@ pub(crate) struct Dir {
 
 impl Dir {
     pub(crate) fn new() -> Self {
-        Dir {
-            parent: tempfile::tempdir().expect("a temporary directory"),
-        }
+        Dir { parent: tempfile::tempdir().expect("a temporary directory") }
     }
 
     /// The store's directory.
@@ -155,9 +145,7 @@ impl Server {
         });
         let stdout = child.stdout.take().expect("standard output is a pipe");
         let mut announcement = String::new();
-        BufReader::new(stdout)
-            .read_line(&mut announcement)
-            .expect("the announcement is read");
+        BufReader::new(stdout).read_line(&mut announcement).expect("the announcement is read");
         let address = |name: &str| {
             let end = announcement.find(name)?;
             Some(announcement[..end].rsplit_once("http://")?.1.to_owned())
@@ -167,26 +155,13 @@ impl Server {
             panic!("no announcement: {}", log.join().expect("the log is read"));
         };
         let admin = address(" (admin)");
-        Server {
-            child,
-            data,
-            admin,
-            announcement,
-            log: Some(log),
-        }
+        Server { child, data, admin, announcement, log: Some(log) }
     }
 
     /// `serve` on free ports over the store in `dir`.
     pub(crate) fn command(dir: &Dir) -> Command {
         let mut command = tallybook();
-        command.args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--admin",
-            "127.0.0.1:0",
-            "--data",
-        ]);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data"]);
         command.arg(dir.data());
         command
     }
@@ -225,30 +200,17 @@ impl Drop for Server {
 /// One request on a connection of its own: status and body.
 pub(crate) fn ask(address: &str, method: &str, target: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(address).expect("the server accepts");
-    stream
-        .set_read_timeout(Some(SILENCE_MAX))
-        .expect("a time-out is set");
+    stream.set_read_timeout(Some(SILENCE_MAX)).expect("a time-out is set");
     let length = body.len();
     let head = format!(
         "{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
          Content-Length: {length}\r\n\r\n"
     );
-    stream
-        .write_all(&[head.as_bytes(), body].concat())
-        .expect("the request is sent");
+    stream.write_all(&[head.as_bytes(), body].concat()).expect("the request is sent");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("the answer is read");
-    let end = answer
-        .windows(4)
-        .position(|w| w == b"\r\n\r\n")
-        .expect("the answer has a head");
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n").expect("the answer has a head");
     let head = String::from_utf8_lossy(&answer[..end]);
-    let status = head
-        .split(' ')
-        .nth(1)
-        .and_then(|status| status.parse().ok());
-    (
-        status.expect("the answer has a status"),
-        answer[end + 4..].to_vec(),
-    )
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("the answer has a status"), answer[end + 4..].to_vec())
 }

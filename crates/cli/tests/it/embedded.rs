@@ -11,8 +11,7 @@ use crate::binary::{Dir, run, tallybook};
 fn value_is_read_back_byte_for_byte_by_another_process() {
     let dir = Dir::new();
     let every_byte: Vec<u8> = (0..=255).cycle().take(100_000).collect();
-    dir.verb_reading(&["put", "large", "-"], &every_byte)
-        .success();
+    dir.verb_reading(&["put", "large", "-"], &every_byte).success();
     dir.verb(&["put", "small", "one value"]).success();
     dir.verb(&["put", "empty", ""]).success();
     assert_eq!(dir.verb(&["get", "large"]).success().stdout, every_byte);
@@ -25,20 +24,11 @@ fn value_comes_from_a_file_or_from_standard_input() {
     let dir = Dir::new();
     let file = dir.beside("value");
     fs::write(&file, b"from a file\n").unwrap();
-    dir.verb(&["put", "file", "--file", file.to_str().unwrap()])
-        .success();
-    dir.verb_reading(&["put", "input"], b"from standard input\n")
-        .success();
-    assert_eq!(
-        dir.verb(&["get", "file"]).success().stdout,
-        b"from a file\n"
-    );
-    assert_eq!(
-        dir.verb(&["get", "input"]).success().stdout,
-        b"from standard input\n"
-    );
-    dir.verb(&["put", "file", "--file", "/no/such/file"])
-        .failure(1, "/no/such/file");
+    dir.verb(&["put", "file", "--file", file.to_str().unwrap()]).success();
+    dir.verb_reading(&["put", "input"], b"from standard input\n").success();
+    assert_eq!(dir.verb(&["get", "file"]).success().stdout, b"from a file\n");
+    assert_eq!(dir.verb(&["get", "input"]).success().stdout, b"from standard input\n");
+    dir.verb(&["put", "file", "--file", "/no/such/file"]).failure(1, "/no/such/file");
 }
 
 #[test]
@@ -76,19 +66,10 @@ fn head_tells_all_but_the_value() {
     assert_eq!(head["checksum"], "e3069283");
     assert_eq!(head["attributes"], "dGV4dC9wbGFpbg==");
     let lifetime_ms = head["expires_at"].as_u64().unwrap() - head["written_at"].as_u64().unwrap();
-    assert!(
-        (3_500_000..3_700_000).contains(&lifetime_ms),
-        "{lifetime_ms}"
-    );
+    assert!((3_500_000..3_700_000).contains(&lifetime_ms), "{lifetime_ms}");
     assert!(head.get("value").is_none());
     let text = dir.verb(&["head", "key"]).success();
-    for part in [
-        "version ",
-        "length      9\n",
-        "e3069283",
-        "expires at",
-        "text/plain",
-    ] {
+    for part in ["version ", "length      9\n", "e3069283", "expires at", "text/plain"] {
         assert!(text.text().contains(part), "{part} in {}", text.text());
     }
 }
@@ -96,18 +77,12 @@ fn head_tells_all_but_the_value() {
 #[test]
 fn conditional_writes_exit_6_when_their_condition_fails() {
     let dir = Dir::new();
-    let put = dir
-        .verb(&["put", "key", "one", "--if-absent", "--json"])
-        .success();
+    let put = dir.verb(&["put", "key", "one", "--if-absent", "--json"]).success();
     let version = put.json()["version"].to_string();
-    dir.verb(&["put", "key", "two", "--if-absent"])
-        .failure(6, "condition");
-    dir.verb(&["put", "key", "two", "--if-version", &version])
-        .success();
-    dir.verb(&["put", "key", "three", "--if-version", &version])
-        .failure(6, "condition");
-    dir.verb(&["delete", "key", "--if-version", &version])
-        .failure(6, "condition");
+    dir.verb(&["put", "key", "two", "--if-absent"]).failure(6, "condition");
+    dir.verb(&["put", "key", "two", "--if-version", &version]).success();
+    dir.verb(&["put", "key", "three", "--if-version", &version]).failure(6, "condition");
+    dir.verb(&["delete", "key", "--if-version", &version]).failure(6, "condition");
     assert_eq!(dir.verb(&["get", "key"]).success().stdout, b"two");
 }
 
@@ -115,14 +90,10 @@ fn conditional_writes_exit_6_when_their_condition_fails() {
 fn every_durability_level_survives_the_process() {
     let dir = Dir::new();
     for level in ["os", "interval", "interval:5", "sync"] {
-        dir.verb(&["put", level, "value", "--durability", level])
-            .success();
+        dir.verb(&["put", level, "value", "--durability", level]).success();
     }
     let scan = dir.verb(&["scan"]).success();
-    assert_eq!(
-        scan.text(),
-        "interval\tvalue\ninterval:5\tvalue\nos\tvalue\nsync\tvalue\n"
-    );
+    assert_eq!(scan.text(), "interval\tvalue\ninterval:5\tvalue\nos\tvalue\nsync\tvalue\n");
 }
 
 #[test]
@@ -133,10 +104,7 @@ fn scan_bounds_prefix_limit_and_order() {
     }
     let keys = |arguments: &[&str]| {
         let scan = dir.verb(&[&["scan"], arguments].concat()).success();
-        let lines = scan
-            .text()
-            .lines()
-            .map(|line| line.split('\t').next().unwrap());
+        let lines = scan.text().lines().map(|line| line.split('\t').next().unwrap());
         lines.collect::<Vec<_>>().join(" ")
     };
     assert_eq!(keys(&[]), "a1 a2 b1 b2 c1");
@@ -152,21 +120,11 @@ fn scan_bounds_prefix_limit_and_order() {
 #[test]
 fn scan_formats() {
     let dir = Dir::new();
-    dir.verb_reading(
-        &["put", "--key-encoding", "hex", "6b0aff", "-"],
-        b"a\tb\xff",
-    )
-    .success();
+    dir.verb_reading(&["put", "--key-encoding", "hex", "6b0aff", "-"], b"a\tb\xff").success();
     let scan = |arguments: &[&str]| dir.verb(&[&["scan"], arguments].concat()).success();
     assert_eq!(scan(&[]).text(), "k\\n\\xff\ta\\tb\\xff\n");
-    assert_eq!(
-        scan(&["--key-encoding", "hex"]).text(),
-        "6b0aff\ta\\tb\\xff\n"
-    );
-    assert_eq!(
-        scan(&["--key-encoding", "base64"]).text(),
-        "awr/\ta\\tb\\xff\n"
-    );
+    assert_eq!(scan(&["--key-encoding", "hex"]).text(), "6b0aff\ta\\tb\\xff\n");
+    assert_eq!(scan(&["--key-encoding", "base64"]).text(), "awr/\ta\\tb\\xff\n");
     assert_eq!(scan(&["--format", "raw"]).stdout, b"k\n\xff\na\tb\xff\n");
     let entry = scan(&["--json"]).json();
     assert_eq!(entry["key"], "awr/");
@@ -190,13 +148,7 @@ fn get_as_json_holds_value_and_head() {
 #[test]
 fn reading_makes_no_store() {
     let dir = Dir::new();
-    for arguments in [
-        &["get", "key"][..],
-        &["scan"],
-        &["stats"],
-        &["verify"],
-        &["compact"],
-    ] {
+    for arguments in [&["get", "key"][..], &["scan"], &["stats"], &["verify"], &["compact"]] {
         dir.verb(arguments).failure(1, "no data directory");
         assert!(!dir.data().exists());
     }
@@ -218,30 +170,22 @@ fn keys_out_of_range_and_malformed_keys_exit_2() {
     dir.verb(&["put", "key", "value"]).success();
     dir.verb(&["put", "", "value"]).failure(2, "key");
     dir.verb(&["get", &"k".repeat(5000)]).failure(2, "key");
-    dir.verb(&["get", "--key-encoding", "hex", "xyz"])
-        .failure(2, "hexadecimal");
-    dir.verb(&["get", "--key-encoding", "base64", "?"])
-        .failure(2, "base64");
+    dir.verb(&["get", "--key-encoding", "hex", "xyz"]).failure(2, "hexadecimal");
+    dir.verb(&["get", "--key-encoding", "base64", "?"]).failure(2, "base64");
 }
 
 #[test]
 fn data_directory_can_be_named_by_the_environment() {
     let dir = Dir::new();
     dir.verb(&["put", "key", "value"]).success();
-    let get = run(tallybook()
-        .args(["get", "key"])
-        .env("TALLYBOOK_DATA", dir.data()))
-    .success();
+    let get = run(tallybook().args(["get", "key"]).env("TALLYBOOK_DATA", dir.data())).success();
     assert_eq!(get.stdout, b"value");
 }
 
 #[test]
 fn stats_count_what_was_written() {
     let dir = Dir::new();
-    let put = dir
-        .verb(&["put", "key", "value", "--json"])
-        .success()
-        .json();
+    let put = dir.verb(&["put", "key", "value", "--json"]).success().json();
     let stats = dir.verb(&["stats", "--json"]).success().json();
     assert_eq!(stats["last_seqno"], put["version"]);
     assert_eq!(stats["torn_bytes"], json!(0));

@@ -23,10 +23,7 @@ fn help_names_every_command_and_every_exit_code() {
         "completions",
         "man",
     ] {
-        assert!(
-            help.text().contains(&format!("\n  {command} ")),
-            "{command}"
-        );
+        assert!(help.text().contains(&format!("\n  {command} ")), "{command}");
         let own_help = run(tallybook().args([command, "--help"])).success();
         assert!(own_help.text().contains("Usage: tallybook"), "{command}");
     }
@@ -72,10 +69,7 @@ fn help_of_serve_names_settings_and_their_defaults() {
 #[test]
 fn version_is_printed() {
     let version = run(tallybook().arg("--version")).success();
-    assert_eq!(
-        version.text(),
-        concat!("tallybook ", env!("CARGO_PKG_VERSION"), "\n")
-    );
+    assert_eq!(version.text(), concat!("tallybook ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 
 #[test]
@@ -92,11 +86,7 @@ fn wrong_usage_exits_2() {
         &["serve", "--listen", "nowhere"],
         &["serve", "--memtable-bytes", "many"],
     ] {
-        assert_eq!(
-            run(tallybook().args(arguments)).code,
-            Some(2),
-            "{arguments:?}"
-        );
+        assert_eq!(run(tallybook().args(arguments)).code, Some(2), "{arguments:?}");
     }
 }
 

@@ -11,10 +11,8 @@ use crate::binary::{Dir, run, tallybook, verb_on};
 fn filled() -> Dir {
     let dir = Dir::new();
     for key in ["a", "b", "c"] {
-        dir.verb_reading(&["put", key, "-"], &key.repeat(20_000).into_bytes())
-            .success();
-        dir.verb(&["put", &format!("{key}/small"), "value"])
-            .success();
+        dir.verb_reading(&["put", key, "-"], &key.repeat(20_000).into_bytes()).success();
+        dir.verb(&["put", &format!("{key}/small"), "value"]).success();
     }
     dir.verb(&["put", "a/small", "another"]).success();
     dir.verb(&["delete", "b"]).success();
@@ -23,12 +21,8 @@ fn filled() -> Dir {
 
 fn files(dir: &Dir) -> Vec<(PathBuf, FileKind)> {
     let kind = |path: &PathBuf| file_name::parse(path.file_name()?.to_str()?);
-    let paths = fs::read_dir(dir.data())
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    paths
-        .filter_map(|path| kind(&path).map(|kind| (path, kind)))
-        .collect()
+    let paths = fs::read_dir(dir.data()).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter_map(|path| kind(&path).map(|kind| (path, kind))).collect()
 }
 
 #[test]
@@ -51,10 +45,7 @@ fn flipped_byte_in_a_value_exits_5_and_never_reads_as_a_value() {
     let mut flipped = 0;
     for (path, _) in files(&dir) {
         let mut bytes = fs::read(&path).unwrap();
-        if let Some(at) = bytes
-            .windows(marker.len())
-            .position(|window| window == marker)
-        {
+        if let Some(at) = bytes.windows(marker.len()).position(|window| window == marker) {
             bytes[at + 32] ^= 1;
             fs::write(&path, bytes).unwrap();
             flipped += 1;
@@ -73,24 +64,13 @@ fn inspect_lists_a_directory() {
     let dir = filled();
     fs::write(dir.data().join("foreign\x1b.txt"), "x").unwrap();
     let list = run(tallybook().arg("inspect").arg(dir.data())).success();
-    for part in [
-        "segment",
-        ".journal",
-        "CURRENT",
-        "lock",
-        "foreign\\u{1b}.txt",
-    ] {
+    for part in ["segment", ".journal", "CURRENT", "lock", "foreign\\u{1b}.txt"] {
         assert!(list.text().contains(part), "{part} in {}", list.text());
     }
-    let json = run(tallybook().args(["inspect", "--json"]).arg(dir.data()))
-        .success()
-        .json();
+    let json = run(tallybook().args(["inspect", "--json"]).arg(dir.data())).success().json();
     let listed = json.as_array().unwrap();
     assert_eq!(listed.len(), fs::read_dir(dir.data()).unwrap().count());
-    let segment = listed
-        .iter()
-        .find(|file| file["what"] == "segment")
-        .unwrap();
+    let segment = listed.iter().find(|file| file["what"] == "segment").unwrap();
     assert!(segment["bytes"].as_u64().unwrap() > 0);
 }
 
@@ -110,10 +90,7 @@ fn inspect_prints_every_kind_of_file_as_text() {
         assert!(!text.text().is_empty(), "{path:?}");
         kinds[place] = true;
     }
-    assert_eq!(
-        kinds, [true; 3],
-        "a compacted store has segments, tables and a manifest"
-    );
+    assert_eq!(kinds, [true; 3], "a compacted store has segments, tables and a manifest");
 }
 
 #[test]
@@ -133,22 +110,12 @@ fn checkpoint_is_a_store_of_its_own() {
     dir.verb(&["checkpoint", copy.to_str().unwrap()]).success();
     dir.verb(&["put", "a/small", "written later"]).success();
     dir.verb(&["delete", "c"]).success();
-    assert_eq!(
-        verb_on(&copy, &["get", "a/small"]).success().stdout,
-        b"another"
-    );
-    assert_eq!(
-        verb_on(&copy, &["get", "c"]).success().stdout,
-        "c".repeat(20_000).as_bytes()
-    );
+    assert_eq!(verb_on(&copy, &["get", "a/small"]).success().stdout, b"another");
+    assert_eq!(verb_on(&copy, &["get", "c"]).success().stdout, "c".repeat(20_000).as_bytes());
     verb_on(&copy, &["get", "b"]).failure(3, "b");
     verb_on(&copy, &["verify"]).success();
     let again = dir.verb(&["checkpoint", copy.to_str().unwrap()]);
-    assert_ne!(
-        again.code,
-        Some(0),
-        "a directory that is there is not overwritten"
-    );
+    assert_ne!(again.code, Some(0), "a directory that is there is not overwritten");
 }
 
 #[test]

@@ -13,10 +13,7 @@ fn port_0_picks_ports_and_one_line_names_them() {
     let admin = server.admin.clone().expect("there is an admin listener");
     assert_eq!(
         server.announcement,
-        format!(
-            "listening on http://{} (data), http://{admin} (admin)\n",
-            server.data
-        )
+        format!("listening on http://{} (data), http://{admin} (admin)\n", server.data)
     );
     assert!(!server.data.ends_with(":0") && !admin.ends_with(":0"));
     assert_eq!(server.ask("GET", "/v0/status", b"").0, 200);
@@ -29,10 +26,7 @@ fn admin_listener_can_be_off() {
     let dir = Dir::new();
     let server = Server::start(Server::command(&dir).args(["--admin", "off"]));
     assert_eq!(server.admin, None);
-    assert_eq!(
-        server.announcement,
-        format!("listening on http://{} (data)\n", server.data)
-    );
+    assert_eq!(server.announcement, format!("listening on http://{} (data)\n", server.data));
 }
 
 #[test]
@@ -60,12 +54,7 @@ fn acknowledged_writes_survive_sigkill() {
     let dir = Dir::new();
     let server = Server::start(&mut Server::command(&dir));
     for number in 0..100 {
-        assert_eq!(
-            server
-                .ask("PUT", &format!("/v0/entity?id={number:03}"), b"value")
-                .0,
-            201
-        );
+        assert_eq!(server.ask("PUT", &format!("/v0/entity?id={number:03}"), b"value").0, 201);
     }
     server.signal(Signal::KILL);
     assert_eq!(server.wait().0, None);
@@ -82,12 +71,8 @@ fn second_server_on_a_store_fails_with_code_4_and_harms_nothing() {
     let server = Server::start(&mut Server::command(&dir));
     assert_eq!(server.ask("PUT", "/v0/entity?id=key", b"value").0, 201);
     run(&mut Server::command(&dir)).failure(4, "open in another process");
-    dir.verb(&["get", "key"])
-        .failure(4, "open in another process");
-    assert_eq!(
-        server.ask("GET", "/v0/entity?id=key", b""),
-        (200, b"value".to_vec())
-    );
+    dir.verb(&["get", "key"]).failure(4, "open in another process");
+    assert_eq!(server.ask("GET", "/v0/entity?id=key", b""), (200, b"value".to_vec()));
 }
 
 #[test]
@@ -95,26 +80,12 @@ fn second_server_on_a_port_fails() {
     let (dir, other) = (Dir::new(), Dir::new());
     let server = Server::start(&mut Server::command(&dir));
     let mut second = tallybook();
-    second.args([
-        "serve",
-        "--listen",
-        &server.data,
-        "--admin",
-        "off",
-        "--data",
-    ]);
+    second.args(["serve", "--listen", &server.data, "--admin", "off", "--data"]);
     run(second.arg(other.data())).failure(1, &server.data);
     let admin = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = admin.local_addr().unwrap().to_string();
     let mut second = tallybook();
-    second.args([
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--admin",
-        &taken,
-        "--data",
-    ]);
+    second.args(["serve", "--listen", "127.0.0.1:0", "--admin", &taken, "--data"]);
     run(second.arg(other.data())).failure(1, &taken);
 }
 
@@ -123,16 +94,10 @@ fn store_of_a_server_is_read_by_the_verbs_and_the_other_way_round() {
     let dir = Dir::new();
     dir.verb(&["put", "from/verb", "verb"]).success();
     let server = Server::start(&mut Server::command(&dir));
-    assert_eq!(
-        server.ask("GET", "/kv/from/verb", b""),
-        (200, b"verb".to_vec())
-    );
+    assert_eq!(server.ask("GET", "/kv/from/verb", b""), (200, b"verb".to_vec()));
     assert!((200..300).contains(&server.ask("PUT", "/kv/from/server", b"server").0));
     assert_eq!(server.stop().0, Some(0));
-    assert_eq!(
-        dir.verb(&["get", "from/server"]).success().stdout,
-        b"server"
-    );
+    assert_eq!(dir.verb(&["get", "from/server"]).success().stdout, b"server");
 }
 
 #[test]

@@ -8,24 +8,13 @@ use crate::binary::{Dir, Server, run, tallybook};
 fn unknown_setting_in_a_file_is_refused_by_name() {
     let dir = Dir::new();
     let file = dir.beside("tallybook.toml");
-    for text in [
-        "memtable_byte = 1",
-        "[limits]\nno_such_limit = 1",
-        "[no_such_table]\nx = 1",
-    ] {
+    for text in ["memtable_byte = 1", "[limits]\nno_such_limit = 1", "[no_such_table]\nx = 1"] {
         fs::write(&file, text).unwrap();
         let name = text.split_once(" =").unwrap().0;
-        let name = if text.contains("no_such_table") {
-            "no_such_table"
-        } else {
-            name
-        };
+        let name = if text.contains("no_such_table") { "no_such_table" } else { name };
         let name = name.rsplit('\n').next().unwrap();
         run(Server::command(&dir).arg("--config").arg(&file)).failure(2, name);
-        assert!(
-            !dir.data().exists(),
-            "nothing is made before the settings are understood"
-        );
+        assert!(!dir.data().exists(), "nothing is made before the settings are understood");
     }
 }
 
@@ -54,11 +43,7 @@ fn address_that_others_can_reach_is_refused_unless_asked_for() {
     };
     run(&mut open(&[])).failure(2, "authentication");
     let server = Server::start(&mut open(&["--allow-insecure"]));
-    assert!(
-        server.data.starts_with("0.0.0.0:"),
-        "{}",
-        server.announcement
-    );
+    assert!(server.data.starts_with("0.0.0.0:"), "{}", server.announcement);
     assert_eq!(server.stop().0, Some(0));
 }
 
@@ -80,26 +65,16 @@ fn directory_used(flag: Option<&str>, variable: Option<&str>, file: Option<&str>
     }
     let server = Server::start(&mut command);
     assert_eq!(server.stop().0, Some(0));
-    let made = fs::read_dir(dir.beside(""))
-        .unwrap()
-        .map(|entry| entry.unwrap());
+    let made = fs::read_dir(dir.beside("")).unwrap().map(|entry| entry.unwrap());
     let made = made.filter(|entry| entry.file_type().unwrap().is_dir());
-    let names: Vec<String> = made
-        .map(|dir| dir.file_name().into_string().unwrap())
-        .collect();
+    let names: Vec<String> = made.map(|dir| dir.file_name().into_string().unwrap()).collect();
     names.join(" ")
 }
 
 #[test]
 fn flag_wins_over_variable_over_file_over_default() {
-    assert_eq!(
-        directory_used(Some("flag"), Some("variable"), Some("file")),
-        "flag"
-    );
-    assert_eq!(
-        directory_used(None, Some("variable"), Some("file")),
-        "variable"
-    );
+    assert_eq!(directory_used(Some("flag"), Some("variable"), Some("file")), "flag");
+    assert_eq!(directory_used(None, Some("variable"), Some("file")), "variable");
     assert_eq!(directory_used(None, None, Some("file")), "file");
     assert_eq!(directory_used(None, None, None), "tallybook-data");
 }
@@ -145,12 +120,7 @@ fn every_setting_works_from_a_file() {
     assert_eq!(server.ask("PUT", "/v0/entity?id=key", &[b'x'; 1001]).0, 413);
     let (code, log) = server.stop();
     assert_eq!(code, Some(0));
-    let lines: Vec<serde_json::Value> = log
-        .lines()
-        .map(|line| serde_json::from_str(line).expect(line))
-        .collect();
-    assert!(
-        lines.iter().any(|line| line["message"] == "started"),
-        "{log}"
-    );
+    let lines: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    assert!(lines.iter().any(|line| line["message"] == "started"), "{log}");
 }

@@ -15,11 +15,13 @@ const IDLE_FLUSH_BYTES_MIN: u64 = 1 << 20;
 const IDLE_FLUSH_SHARE: u64 = 10;
 
 impl Participant for Inner {
+    fn prepare_step(&self) -> bool {
+        // The spare first: a writer may need it soon.
+        !self.is_resting() && (self.prepare_spare() | self.name_segment())
+    }
+
     fn flush_step(&self) -> bool {
-        if self.is_resting() {
-            return false;
-        }
-        self.name_segment() | self.prepare_spare() | self.flush_one()
+        !self.is_resting() && self.flush_one()
     }
 
     fn compaction_step(&self) -> bool {
@@ -63,6 +65,7 @@ impl Participant for Inner {
         let retry_at_ns = self.retry_at_ns.load(Ordering::Relaxed);
         if retry_at_ns != 0 && self.resources.clock.steady_ns() >= retry_at_ns {
             self.retry_at_ns.store(0, Ordering::Relaxed);
+            self.request(Work::Prepare);
             self.request(Work::Flush);
             self.request(Work::Compaction);
         }

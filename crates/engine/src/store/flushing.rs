@@ -164,6 +164,7 @@ impl Inner {
             }
             self.immutable_bytes.fetch_sub(memtable.bytes(), Ordering::Relaxed);
             self.resources.memtable_bytes.fetch_sub(memtable.bytes(), Ordering::Relaxed);
+            self.progress_ns.store(self.resources.clock.steady_ns(), Ordering::Relaxed);
             self.refresh_pressure();
             add(&self.counters.flushes, 1);
         }

@@ -27,6 +27,9 @@ use crate::resources::{Participant, Resources, Work};
 use crate::sstable::ReadCounters;
 use crate::stall::{self, Throttle};
 
+/// Writers that wait for room wait in vain when there was none for this long.
+const STALLED_AFTER_NS: u64 = 1_000_000_000;
+
 /// An open store.
 pub(crate) struct Inner {
     /// The store itself, for handing out.
@@ -86,6 +89,8 @@ pub(crate) struct Inner {
     pub(super) sync_due_ns: AtomicU64,
     /// Nothing was written since idle work last found nothing to do.
     pub(super) settled: AtomicBool,
+    /// Clock reading when a flush last made room, or had nothing to do before the last began to wait.
+    pub(super) progress_ns: AtomicU64,
     /// Clock reading of the last write, for telling idleness.
     pub(super) last_write_ns: AtomicU64,
     /// Clock reading before which failed background work is not tried again.
@@ -243,7 +248,16 @@ impl Inner {
         log.push(LogSegment { segment: active.clone(), base_lsn });
         drop(log);
         self.change_state(|state| Arc::make_mut(&mut state.segments).insert(active.clone()));
-        self.request(Work::Flush);
+        self.request(Work::Prepare);
+    }
+
+    /// Whether writers wait and no flush has made room for a second.
+    pub(super) fn is_stalled(&self) -> bool {
+        if self.pressure() < 1.0 {
+            return false;
+        }
+        let progress_ns = self.progress_ns.load(Ordering::Relaxed);
+        self.resources.clock.steady_ns().saturating_sub(progress_ns) > STALLED_AFTER_NS
     }
 
     /// Asks the resources for background work.

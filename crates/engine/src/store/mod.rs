@@ -299,6 +299,11 @@ impl Store {
         self.inner.pressure()
     }
 
+    /// Whether writers wait and no flush has made room for a second: the disk makes no progress.
+    pub fn is_stalled(&self) -> bool {
+        self.inner.is_stalled()
+    }
+
     /// The store's directory.
     pub fn path(&self) -> &Path {
         &self.inner.dir

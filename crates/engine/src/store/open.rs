@@ -123,6 +123,7 @@ impl Inner {
             counters: Default::default(),
             read_counters: Default::default(),
             sync_due_ns: AtomicU64::new(NEVER_NS),
+            progress_ns: AtomicU64::new(resources.clock.steady_ns()),
             settled: AtomicBool::new(false),
             last_write_ns: AtomicU64::new(resources.clock.steady_ns()),
             retry_at_ns: AtomicU64::new(0),

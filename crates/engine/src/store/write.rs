@@ -237,11 +237,14 @@ impl Inner {
         let memtable = self.state.load().active.clone();
         self.immutable_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
         self.resources.memtable_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
-        self.flushes.lock().pending.push_back(PendingFlush {
-            memtable: memtable.clone(),
-            end,
-            state: FlushState::Waiting,
-        });
+        {
+            let mut flushes = self.flushes.lock();
+            if flushes.pending.is_empty() {
+                self.progress_ns.store(self.resources.clock.steady_ns(), Ordering::Relaxed);
+            }
+            let state = FlushState::Waiting;
+            flushes.pending.push_back(PendingFlush { memtable: memtable.clone(), end, state });
+        }
         self.change_state(|state| {
             state.immutables.insert(0, memtable);
             state.active = Arc::default();

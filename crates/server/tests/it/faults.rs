@@ -141,6 +141,9 @@ impl Engine for FaultyStore {
             _ => self.store.read_only_cause(),
         }
     }
+    fn is_stalled(&self) -> bool {
+        self.write_pressure() >= 1.0
+    }
     fn write_pressure(&self) -> f64 {
         match self.fault() {
             Fault::Pressure(pressure) => pressure,

@@ -53,9 +53,7 @@ fn check_keys(
     for (key, state) in &observed {
         let again = observed_again[key];
         if again != *state {
-            checked.fail(format!(
-                "{key}: two reads differ: {state:?}, then {again:?}"
-            ));
+            checked.fail(format!("{key}: two reads differ: {state:?}, then {again:?}"));
         }
     }
     check_states(writer, &observed, checked);
@@ -93,10 +91,7 @@ fn read(
                 }
             };
             if answer.status == 200 && state.is_none() {
-                checked.fail(format!(
-                    "{key}: {} bytes that nobody wrote",
-                    answer.body.len()
-                ));
+                checked.fail(format!("{key}: {} bytes that nobody wrote", answer.body.len()));
             }
             observed.insert(key.clone(), state);
         }
@@ -115,9 +110,7 @@ fn check_states(writer: &Writer, observed: &BTreeMap<String, State>, checked: &m
         let acknowledged = writer.model.acknowledged(key);
         checked.lost += 1;
         checked.holes += u64::from(acknowledged.is_some_and(|sequence| sequence < last_there));
-        checked.fail(format!(
-            "{key}: acknowledged {acknowledged:?}, found {state:?}"
-        ));
+        checked.fail(format!("{key}: acknowledged {acknowledged:?}, found {state:?}"));
     }
 }
 
@@ -144,27 +137,17 @@ fn check_under_way(
             .count();
         if applied_keys != 0 && applied_keys != telling_keys {
             let keys = &write.keys;
-            checked.fail(format!(
-                "a batch was applied in part: {applied_keys} of {keys:?}"
-            ));
+            checked.fail(format!("a batch was applied in part: {applied_keys} of {keys:?}"));
         }
         if applied_keys == 0 {
             continue;
         }
-        let gap = writer.model.under_way()[applied_count..number]
-            .iter()
-            .any(|earlier| {
-                earlier
-                    .keys
-                    .iter()
-                    .any(|(key, state)| writer.model.acknowledged(key) != *state)
-            });
+        let gap = writer.model.under_way()[applied_count..number].iter().any(|earlier| {
+            earlier.keys.iter().any(|(key, state)| writer.model.acknowledged(key) != *state)
+        });
         if gap {
             checked.holes += 1;
-            checked.fail(format!(
-                "{:?} is there, a write sent before it is not",
-                write.keys
-            ));
+            checked.fail(format!("{:?} is there, a write sent before it is not", write.keys));
         }
         applied_count = number + 1;
     }
@@ -236,16 +219,10 @@ mod tests {
     fn applied(under_way: &[&[(&str, State)]], observed: &[(&str, State)]) -> Option<usize> {
         let mut writer = Writer::new(0, Random::new(1));
         for write in under_way {
-            let keys = write
-                .iter()
-                .map(|(key, state)| ((*key).to_owned(), *state))
-                .collect();
+            let keys = write.iter().map(|(key, state)| ((*key).to_owned(), *state)).collect();
             writer.model.begin(Write { keys });
         }
-        let observed = observed
-            .iter()
-            .map(|(key, state)| ((*key).to_owned(), *state))
-            .collect();
+        let observed = observed.iter().map(|(key, state)| ((*key).to_owned(), *state)).collect();
         let mut checked = Checked::default();
         check_states(&writer, &observed, &mut checked);
         let count = check_under_way(&writer, &observed, &mut checked);
@@ -257,28 +234,16 @@ mod tests {
         let under_way: [&[_]; 2] = [&[("a", Some(1))], &[("b", Some(2))]];
         assert_eq!(applied(&under_way, &[("a", None), ("b", None)]), Some(0));
         assert_eq!(applied(&under_way, &[("a", Some(1)), ("b", None)]), Some(1));
-        assert_eq!(
-            applied(&under_way, &[("a", Some(1)), ("b", Some(2))]),
-            Some(2)
-        );
+        assert_eq!(applied(&under_way, &[("a", Some(1)), ("b", Some(2))]), Some(2));
         assert_eq!(applied(&under_way, &[("a", None), ("b", Some(2))]), None);
     }
 
     #[test]
     fn a_batch_is_applied_whole_or_not_at_all() {
         let under_way: [&[_]; 1] = [&[("a", Some(1)), ("b", Some(2)), ("c", None)]];
-        assert_eq!(
-            applied(&under_way, &[("a", None), ("b", None), ("c", None)]),
-            Some(0)
-        );
-        assert_eq!(
-            applied(&under_way, &[("a", Some(1)), ("b", Some(2)), ("c", None)]),
-            Some(1)
-        );
-        assert_eq!(
-            applied(&under_way, &[("a", Some(1)), ("b", None), ("c", None)]),
-            None
-        );
+        assert_eq!(applied(&under_way, &[("a", None), ("b", None), ("c", None)]), Some(0));
+        assert_eq!(applied(&under_way, &[("a", Some(1)), ("b", Some(2)), ("c", None)]), Some(1));
+        assert_eq!(applied(&under_way, &[("a", Some(1)), ("b", None), ("c", None)]), None);
     }
 
     #[test]

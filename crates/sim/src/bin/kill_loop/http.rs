@@ -28,10 +28,7 @@ impl Connection {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE_MAX))?;
-        Ok(Connection {
-            reader: BufReader::with_capacity(64 << 10, stream),
-            requests: Vec::new(),
-        })
+        Ok(Connection { reader: BufReader::with_capacity(64 << 10, stream), requests: Vec::new() })
     }
 
     /// Adds a request to those that `send` sends. `target` is ASCII that needs no escapes.
@@ -79,11 +76,7 @@ impl Connection {
             }
             is_chunked |= name.eq_ignore_ascii_case("transfer-encoding");
         }
-        let body = if is_chunked {
-            self.chunks()?
-        } else {
-            self.bytes(length)?
-        };
+        let body = if is_chunked { self.chunks()? } else { self.bytes(length)? };
         Ok(Answer { status, body })
     }
 
@@ -121,10 +114,7 @@ impl Connection {
 }
 
 fn malformed(what: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("malformed {what} in an answer"),
-    )
+    io::Error::new(io::ErrorKind::InvalidData, format!("malformed {what} in an answer"))
 }
 
 /// Bytes in base64, padded.
@@ -136,11 +126,7 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
         let bits = u32::from_be_bytes(padded);
         for place in 0..4 {
             let sextet = (bits >> (18 - 6 * place)) as usize & 63;
-            text.push(if place <= group.len() {
-                char::from(BASE64[sextet])
-            } else {
-                '='
-            });
+            text.push(if place <= group.len() { char::from(BASE64[sextet]) } else { '=' });
         }
     }
     text

@@ -82,10 +82,7 @@ fn main() -> ExitCode {
                 println!("violation: {violation}");
             }
             println!("{} violations; seed {}", violations.len(), arguments.seed);
-            println!(
-                "the store and the server's log are left in {}",
-                dir.display()
-            );
+            println!("the store and the server's log are left in {}", dir.display());
             ExitCode::FAILURE
         }
     }
@@ -98,9 +95,8 @@ fn run(
     totals: &mut Totals,
 ) -> Result<(), Vec<Violation>> {
     let mut random = Random::new(arguments.seed);
-    let mut writers: Vec<Writer> = (0..arguments.writers)
-        .map(|number| Writer::new(number, random.fork()))
-        .collect();
+    let mut writers: Vec<Writer> =
+        (0..arguments.writers).map(|number| Writer::new(number, random.fork())).collect();
     std::fs::create_dir_all(dir)
         .map_err(|error| vec![Violation::harness(format!("cannot make {dir:?}: {error}"))])?;
     let mut checked = 0;
@@ -113,17 +109,10 @@ fn run(
             server.kill();
             continue;
         }
-        let opened = server
-            .wait_until_open()
-            .inspect_err(|_| totals.failed_opens += 1)?;
+        let opened = server.wait_until_open().inspect_err(|_| totals.failed_opens += 1)?;
         totals.opened(&opened);
         checked += 1;
-        check_all(
-            &mut writers,
-            &opened,
-            checked % FULL_CHECK_CYCLES == 0,
-            totals,
-        )?;
+        check_all(&mut writers, &opened, checked % FULL_CHECK_CYCLES == 0, totals)?;
         write_and_kill(&mut writers, opened, &mut random, totals)?;
         if cycle % 10 == 0 {
             println!("{totals}");
@@ -162,10 +151,7 @@ fn check_all(
             .iter_mut()
             .map(|writer| scope.spawn(move || check::check(writer, address, full)))
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a checker panicked"))
-            .collect()
+        threads.into_iter().map(|thread| thread.join().expect("a checker panicked")).collect()
     });
     let mut violations = Vec::new();
     for outcome in outcomes {
@@ -174,11 +160,7 @@ fn check_all(
         totals.holes += outcome.holes;
         violations.extend(outcome.violations);
     }
-    if violations.is_empty() {
-        Ok(())
-    } else {
-        Err(violations)
-    }
+    if violations.is_empty() { Ok(()) } else { Err(violations) }
 }
 
 /// Lets all writers write until the server is killed, with SIGKILL at once or during a clean stop.
@@ -190,9 +172,7 @@ fn write_and_kill(
 ) -> Result<(), Vec<Violation>> {
     let address = opened.address();
     let run_for = Duration::from_micros(random.below(RUN_MS_MAX * 1000));
-    let during_stop = random
-        .chance(15)
-        .then(|| random.below(STOPPING_MS_MAX * 1000));
+    let during_stop = random.chance(15).then(|| random.below(STOPPING_MS_MAX * 1000));
     let ending = AtomicBool::new(false);
     let (ended_by_itself, outcomes) = thread::scope(|scope| {
         let ending = &ending;
@@ -208,35 +188,26 @@ fn write_and_kill(
             thread::sleep(Duration::from_micros(wait_us));
         }
         opened.kill();
-        let outcomes: Vec<_> = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a writer panicked"))
-            .collect();
+        let outcomes: Vec<_> =
+            threads.into_iter().map(|thread| thread.join().expect("a writer panicked")).collect();
         (ended_by_itself, outcomes)
     });
     totals.killed_stopping += u64::from(during_stop.is_some());
     let mut violations = Vec::new();
     if ended_by_itself {
-        violations.push(Violation::new(
-            "the server ended by itself; its log says why",
-        ));
+        violations.push(Violation::new("the server ended by itself; its log says why"));
     }
     for outcome in outcomes {
         totals.acknowledged += outcome.acknowledged;
         totals.indeterminate += outcome.indeterminate;
         violations.extend(outcome.violation);
     }
-    if violations.is_empty() {
-        Ok(())
-    } else {
-        Err(violations)
-    }
+    if violations.is_empty() { Ok(()) } else { Err(violations) }
 }
 
 fn arguments() -> Result<Arguments, String> {
     fn number(name: &str, text: Option<String>) -> Result<u64, String> {
-        text.and_then(|text| text.parse().ok())
-            .ok_or_else(|| format!("{name} needs a number"))
+        text.and_then(|text| text.parse().ok()).ok_or_else(|| format!("{name} needs a number"))
     }
     let (mut binary, mut dir, mut cycles, mut writers) = (None, None, None, 16);
     let mut seed = random::seed_from_clock();
@@ -258,11 +229,5 @@ fn arguments() -> Result<Arguments, String> {
     }
     let binary = binary.ok_or("--binary is missing")?;
     let cycles = cycles.unwrap_or(if long { 10_000 } else { 300 });
-    Ok(Arguments {
-        binary,
-        cycles,
-        writers,
-        seed,
-        dir,
-    })
+    Ok(Arguments { binary, cycles, writers, seed, dir })
 }

@@ -57,9 +57,7 @@ impl Model {
     pub(crate) fn allows(&self, key: &str, state: State) -> bool {
         let under_way = self.under_way.iter().flat_map(|write| &write.keys);
         self.acknowledged(key) == state
-            || under_way
-                .filter(|(other, _)| other == key)
-                .any(|(_, sent)| *sent == state)
+            || under_way.filter(|(other, _)| other == key).any(|(_, sent)| *sent == state)
     }
 
     /// The keys to read: those touched lately, or all.
@@ -89,10 +87,7 @@ impl Model {
 
     /// All values. Requires: nothing is under way.
     pub(crate) fn values(&self) -> &BTreeMap<String, u64> {
-        assert!(
-            self.under_way.is_empty(),
-            "values are known once writes under way are settled"
-        );
+        assert!(self.under_way.is_empty(), "values are known once writes under way are settled");
         &self.values
     }
 
@@ -109,9 +104,7 @@ mod tests {
     use super::*;
 
     fn write(key: &str, state: State) -> Write {
-        Write {
-            keys: vec![(key.to_owned(), state)],
-        }
+        Write { keys: vec![(key.to_owned(), state)] }
     }
 
     #[test]

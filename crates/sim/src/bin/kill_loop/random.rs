@@ -43,8 +43,6 @@ pub(crate) fn mix(z: u64) -> u64 {
 
 /// A seed for who names none.
 pub(crate) fn seed_from_clock() -> u64 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     mix(now.as_nanos() as u64) >> 32
 }

@@ -56,21 +56,8 @@ impl Totals {
 
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Totals {
-            cycles,
-            killed_opening,
-            killed_stopping,
-            acknowledged,
-            ..
-        } = self;
-        let Totals {
-            indeterminate,
-            checked_keys,
-            lost,
-            holes,
-            failed_opens,
-            ..
-        } = self;
+        let Totals { cycles, killed_opening, killed_stopping, acknowledged, .. } = self;
+        let Totals { indeterminate, checked_keys, lost, holes, failed_opens, .. } = self;
         write!(
             f,
             "cycles {cycles} (killed opening {killed_opening}, stopping {killed_stopping}), \

@@ -51,22 +51,11 @@ impl Server {
     ) -> Result<Server, Violation> {
         let log = log_file(dir)?;
         let kib = |choices: &[u64], random: &mut Random| {
-            format!(
-                "{}KiB",
-                choices[random.below(choices.len() as u64) as usize]
-            )
+            format!("{}KiB", choices[random.below(choices.len() as u64) as usize])
         };
         let reading = if random.chance(50) { "pread" } else { "mapped" };
         let child = Command::new(binary)
-            .args([
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--admin",
-                "off",
-                "--log",
-                "warn",
-            ])
+            .args(["serve", "--listen", "127.0.0.1:0", "--admin", "off", "--log", "warn"])
             .args(["--reading", reading])
             .args(["--memtable-bytes", &kib(&[64, 256, 1024], random)])
             .args(["--memtable-journal-bytes", &kib(&[512, 2048], random)])
@@ -83,10 +72,7 @@ impl Server {
             .stderr(Stdio::from(log))
             .spawn()
             .map_err(|error| Violation::harness(format!("cannot start {binary:?}: {error}")))?;
-        Ok(Server {
-            child: Process(child),
-            started: Instant::now(),
-        })
+        Ok(Server { child: Process(child), started: Instant::now() })
     }
 
     /// Kills it, whatever it is doing.
@@ -96,12 +82,7 @@ impl Server {
 
     /// Waits for the line that says where the server listens.
     pub(crate) fn wait_until_open(mut self) -> Result<Opened, Violation> {
-        let stdout = self
-            .child
-            .0
-            .stdout
-            .take()
-            .expect("the child's output is a pipe");
+        let stdout = self.child.0.stdout.take().expect("the child's output is a pipe");
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             let mut line = String::new();
@@ -118,11 +99,7 @@ impl Server {
             .and_then(|rest| rest.split(' ').next())
             .and_then(|address| address.parse().ok())
             .ok_or_else(|| Violation::new("the server did not open; its log says why"))?;
-        Ok(Opened {
-            child: self.child,
-            address,
-            open_time: self.started.elapsed(),
-        })
+        Ok(Opened { child: self.child, address, open_time: self.started.elapsed() })
     }
 }
 
@@ -140,10 +117,7 @@ impl Opened {
     pub(crate) fn ask_to_stop(&self) {
         let ask = format!("kill -TERM {}", self.child.0.id());
         // It fails only when the server has ended already.
-        let _ = Command::new("sh")
-            .args(["-c", &ask])
-            .stderr(Stdio::null())
-            .status();
+        let _ = Command::new("sh").args(["-c", &ask]).stderr(Stdio::null()).status();
     }
 
     /// Kills it, whatever it is doing.
@@ -166,9 +140,7 @@ impl Opened {
                 _ => thread::sleep(Duration::from_millis(10)),
             }
         }
-        Err(Violation::new(format!(
-            "the server did not stop within {STOP_TIME_MAX:?}"
-        )))
+        Err(Violation::new(format!("the server did not stop within {STOP_TIME_MAX:?}")))
     }
 }
 
@@ -183,10 +155,7 @@ pub(crate) fn verify(binary: &Path, dir: &Path) -> Result<(), Violation> {
         return Ok(());
     }
     let said = [output.stdout, output.stderr].concat();
-    Err(Violation::new(format!(
-        "verify: {}",
-        String::from_utf8_lossy(&said).trim()
-    )))
+    Err(Violation::new(format!("verify: {}", String::from_utf8_lossy(&said).trim())))
 }
 
 fn log_file(dir: &Path) -> Result<File, Violation> {

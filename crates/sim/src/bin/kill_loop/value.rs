@@ -30,13 +30,7 @@ pub(crate) fn make(key: &str, sequence: u64) -> Vec<u8> {
 pub(crate) fn sequence(key: &str, value: &[u8]) -> Option<u64> {
     let head_end = value.iter().position(|&byte| byte == b'\n')?;
     let head = std::str::from_utf8(&value[..head_end]).ok()?;
-    let sequence = head
-        .strip_prefix(key)?
-        .trim_start()
-        .split(' ')
-        .next()?
-        .parse()
-        .ok()?;
+    let sequence = head.strip_prefix(key)?.trim_start().split(' ').next()?.parse().ok()?;
     (make(key, sequence) == value).then_some(sequence)
 }
 

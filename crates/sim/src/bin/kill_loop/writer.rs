@@ -70,10 +70,7 @@ impl Writer {
         if let Err(error) = outcome
             && !ending.load(Ordering::SeqCst)
         {
-            let what = format!(
-                "{}: connection broke under a running server: {error}",
-                self.prefix
-            );
+            let what = format!("{}: connection broke under a running server: {error}", self.prefix);
             written.violation = Some(Violation::new(what));
         }
         written.indeterminate = self.model.under_way().len() as u64;
@@ -152,15 +149,12 @@ impl Writer {
             Some(sequence) => connection.push("PUT", &target, &value::make(&key, sequence)),
             None => connection.push("DELETE", &target, b""),
         }
-        self.model.begin(Write {
-            keys: vec![(key, state)],
-        });
+        self.model.begin(Write { keys: vec![(key, state)] });
     }
 
     fn push_batch(&mut self, connection: &mut Connection) {
-        let mut keys: Vec<String> = (0..2 + self.random.below(5))
-            .map(|_| self.register_key())
-            .collect();
+        let mut keys: Vec<String> =
+            (0..2 + self.random.below(5)).map(|_| self.register_key()).collect();
         keys.sort();
         keys.dedup();
         let mut operations = Vec::new();
@@ -186,11 +180,7 @@ impl Writer {
     }
 
     fn register_key(&mut self) -> String {
-        format!(
-            "{}reg/{:03}",
-            self.prefix,
-            self.random.below(REGISTER_COUNT)
-        )
+        format!("{}reg/{:03}", self.prefix, self.random.below(REGISTER_COUNT))
     }
 }
 
