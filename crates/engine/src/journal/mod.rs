@@ -8,6 +8,7 @@
 pub mod record;
 pub mod group;
 pub mod segment_header;
+mod ahead;
 pub mod segment;
 pub mod spares;
 pub mod sync;

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::RwLock;
 
+use super::ahead::AheadMap;
 use super::record::RECORD_HEADER_BYTES;
 use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentType};
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ use crate::fault_points::{Bug, is_planted};
 use crate::file_cache::FileCache;
 use crate::file_name;
 use crate::options::Reading;
-use crate::vfs::{File, FileSystem, SegmentMap};
+use crate::vfs::{File, FileSystem};
 
 /// Where the journal's files are and how they are read.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ pub struct Segment {
     /// The file may have a second name, in a checkpoint, and must not be written again.
     may_be_linked: AtomicBool,
     /// The map it was written through.
-    map: Option<Arc<dyn SegmentMap>>,
+    map: Option<Arc<AheadMap>>,
     /// A map made for reading once the segment was sealed.
     sealed_map: OnceLock<Bytes>,
     /// Held while bytes are unsynced, so that the system reports an error to this handle and to no
@@ -63,7 +64,7 @@ impl Segment {
         files: Arc<JournalFiles>,
         header: SegmentHeader,
         capacity: u64,
-        map: Option<Arc<dyn SegmentMap>>,
+        map: Option<Arc<AheadMap>>,
         file: Arc<dyn File>,
     ) -> Segment {
         let path = file_name::segment(&files.dir, header.number);
@@ -153,8 +154,13 @@ impl Segment {
         self.is_sealed.load(Ordering::Acquire)
     }
 
+    /// Backs the next piece of the map it is written through; false when there is none to back.
+    pub fn back_ahead(&self) -> Result<bool> {
+        self.map.as_ref().map_or(Ok(false), |map| map.back_ahead(&self.path))
+    }
+
     /// The map it is written through, if it is.
-    pub(super) fn map(&self) -> Option<&Arc<dyn SegmentMap>> {
+    pub(super) fn map(&self) -> Option<&Arc<AheadMap>> {
         self.map.as_ref()
     }
 
@@ -257,7 +263,7 @@ impl Segment {
         self.may_be_linked.store(false, Ordering::Release);
     }
 
-    pub(super) fn into_map(self) -> Option<Arc<dyn SegmentMap>> {
+    pub(super) fn into_map(self) -> Option<Arc<AheadMap>> {
         self.map
     }
 

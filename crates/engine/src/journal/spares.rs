@@ -14,17 +14,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::ahead::AheadMap;
 use super::record::Salt;
 use super::segment::{JournalFiles, Segment};
 use super::segment_header::{SegmentHeader, SegmentType};
 use crate::error::{Error, Result};
 use crate::file_name;
-use crate::vfs::{File, SegmentMap};
+use crate::vfs::File;
 
 /// Most segments held ready.
 pub const SPARES_MAX: usize = 2;
 
-/// Bytes that are populated or zeroed at a time.
+/// Bytes that are zeroed at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// How segments are made.
@@ -48,7 +49,7 @@ pub(super) struct Spare {
     header: SegmentHeader,
     path: PathBuf,
     capacity: u64,
-    map: Option<Arc<dyn SegmentMap>>,
+    map: Option<Arc<AheadMap>>,
 }
 
 impl Spare {
@@ -66,7 +67,7 @@ impl Spare {
 struct Returned {
     path: PathBuf,
     capacity: u64,
-    map: Option<Arc<dyn SegmentMap>>,
+    map: Option<Arc<AheadMap>>,
 }
 
 #[derive(Debug)]
@@ -156,6 +157,24 @@ impl SegmentPool {
         inner.preparing -= 1;
         inner.ready.push_back(made?);
         Ok(true)
+    }
+
+    /// Backs the next piece of a spare's map; false when all of all are.
+    pub fn back_ahead(&self) -> Result<bool> {
+        let maps: Vec<_> = {
+            let inner = self.inner.lock();
+            let maps = inner
+                .ready
+                .iter()
+                .filter_map(|spare| Some((spare.map.clone()?, spare.path.clone())));
+            maps.collect()
+        };
+        for (map, path) in maps {
+            if map.back_ahead(&path)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// A segment with room for `bytes_min` in all: a spare, or one made on the spot.
@@ -249,7 +268,7 @@ impl SegmentPool {
         temporary: &Path,
         capacity: u64,
         returned: Option<Returned>,
-    ) -> Result<Option<Arc<dyn SegmentMap>>> {
+    ) -> Result<Option<Arc<AheadMap>>> {
         let fs = &self.files.fs;
         let (file, old_map) = match returned {
             Some(returned) => {
@@ -271,15 +290,16 @@ impl SegmentPool {
         if !self.options.is_mapped {
             return Ok(None);
         }
-        // Populating dirties every page, so it comes after the sync: the zeros are not written twice.
         let map = match old_map {
             Some(map) => map,
-            None => file.map_segment(capacity).map_err(|source| Error::io("map", path, source))?,
+            None => {
+                let map = file.map_segment(capacity);
+                Arc::new(AheadMap::new(
+                    map.map_err(|source| Error::io("map", path, source))?,
+                    capacity,
+                ))
+            }
         };
-        for offset in (0..capacity).step_by(PIECE_BYTES as usize) {
-            map.populate(offset, PIECE_BYTES.min(capacity - offset))
-                .map_err(|source| Error::io("populate", path, source))?;
-        }
         Ok(Some(map))
     }
 

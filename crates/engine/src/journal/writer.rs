@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::ahead::AheadMap;
 use super::group::{Changes, InlineValues, PreparedGroup};
 use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordType, START_RECORD_BYTES, Start};
 use super::segment::Segment;
@@ -14,7 +15,6 @@ use super::spares::SegmentPool;
 use super::sync::SyncState;
 use crate::error::{Error, Result};
 use crate::key::SeqNo;
-use crate::vfs::SegmentMap;
 
 /// A value of at least this many bytes is written from where it is; smaller ones are gathered.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
@@ -207,6 +207,7 @@ impl JournalWriter {
         let offset = SEGMENT_HEADER_BYTES;
         let header = self.bare_header(segment, offset, RecordType::Start, &meta, next_seqno);
         let header = RecordHeader { written_at_ms, ..header };
+        back(segment, SEGMENT_HEADER_BYTES, &header)?;
         self.write_parts(segment, offset, &header, &meta, &[])?;
         self.sync.add_segment(segment.clone());
         self.advance(segment, offset, &header);
@@ -249,6 +250,8 @@ impl JournalWriter {
         meta: &[u8],
         values: &[&[u8]],
     ) -> Result<()> {
+        // Fails before anything is written, so that the segment stays as it is.
+        back(segment, offset, header)?;
         let written = self.write_parts(segment, offset, header, meta, values);
         if written.is_err() {
             self.close_active();
@@ -278,7 +281,7 @@ impl JournalWriter {
         }
         let tail = &[0u8; 16][..tail_bytes as usize];
         if let Some(map) = segment.map() {
-            store_parts(map.as_ref(), offset, &head, meta, values, tail);
+            store_parts(map, offset, &head, meta, values, tail);
             return Ok(());
         }
         let result = self.pwrite_parts(segment, offset, &head, meta, values, tail);
@@ -332,9 +335,16 @@ impl JournalWriter {
     }
 }
 
+/// Has the map backed for a record.
+fn back(segment: &Segment, offset: u64, header: &RecordHeader) -> Result<()> {
+    let Some(map) = segment.map() else { return Ok(()) };
+    let end = offset + header.record_bytes() + TERMINATOR_BYTES;
+    map.back_upto(end.min(segment.capacity()), segment.path())
+}
+
 /// Stores a record through the map, its header last.
 fn store_parts(
-    map: &dyn SegmentMap,
+    map: &AheadMap,
     offset: u64,
     head: &[u8],
     meta: &[u8],

@@ -16,8 +16,8 @@ const IDLE_FLUSH_SHARE: u64 = 10;
 
 impl Participant for Inner {
     fn prepare_step(&self) -> bool {
-        // The spare first: a writer may need it soon.
-        !self.is_resting() && (self.prepare_spare() | self.name_segment())
+        // A missing spare costs a writer most, then memory that it has to back itself.
+        !self.is_resting() && (self.prepare_spare() | self.back_ahead() | self.name_segment())
     }
 
     fn flush_step(&self) -> bool {
@@ -110,6 +110,17 @@ impl Inner {
             Err(error) => self.note_background_error(&error),
         }
         true
+    }
+
+    /// Backs a piece of the segment that takes the writes, or else of a spare; whether it did.
+    fn back_ahead(&self) -> bool {
+        let active = self.log.lock().last().map(|log| log.segment.clone());
+        let backed = match active.map_or(Ok(false), |active| active.back_ahead()) {
+            Ok(false) => self.pool.back_ahead(),
+            backed => backed,
+        };
+        // A disk that is full is found by the writer that needs it.
+        backed.unwrap_or(false)
     }
 
     /// Makes one journal segment ready ahead of need; whether it did.
