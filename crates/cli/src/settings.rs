@@ -31,7 +31,8 @@ Settings:
 /// Settings of `serve`. `None` is "not set here".
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[command(after_help = SETTINGS_HELP)]
+// A flag given twice counts as given last, so that a script can add to what it was told.
+#[command(after_help = SETTINGS_HELP, args_override_self = true)]
 pub(crate) struct Settings {
     /// TOML file with settings [env: TALLYBOOK_CONFIG]
     #[arg(long, value_name = "FILE")]

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A server that is silent for this long hangs.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The binary, without settings that the environment of the test may hold.
 pub(crate) fn tallybook() -> Command {

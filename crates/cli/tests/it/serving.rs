@@ -1,10 +1,11 @@
 //! `serve`: its listeners, its signals, and who it shares its store with.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 
 use rustix::process::Signal;
 
-use crate::binary::{Dir, Server, ask, run, tallybook};
+use crate::binary::{Dir, SILENCE_MAX, Server, ask, run, tallybook};
 
 #[test]
 fn port_0_picks_ports_and_one_line_names_them() {
@@ -47,6 +48,28 @@ fn sigterm_and_sigint_stop_cleanly_and_keep_every_write() {
     assert_eq!(scan.text().lines().count(), 100);
     let get = dir.verb(&["get", "1/49"]).success();
     assert_eq!(get.stdout, b"/v0/entity?id=1/49");
+}
+
+#[test]
+fn second_signal_ends_a_server_that_waits_for_a_request() {
+    let dir = Dir::new();
+    let server = Server::start(&mut Server::command(&dir));
+    let mut stream = TcpStream::connect(&server.data).unwrap();
+    stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
+    let head = "PUT /v0/entity?id=key HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\
+                Expect: 100-continue\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    // The server says that it waits for the body, so the request is under way for certain.
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 100");
+    server.signal(Signal::TERM);
+    while TcpStream::connect(&server.data).is_ok() {
+        // Once it accepts nobody any more, it has taken the first signal.
+        std::thread::yield_now();
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().0, Some(143));
 }
 
 #[test]

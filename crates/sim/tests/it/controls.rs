@@ -22,7 +22,6 @@ fn a_file_system_whose_syncs_do_nothing_is_found_by_crashes() {
     pass(crashes::all_workloads(crash_plan(1)));
 }
 
-#[cfg(feature = "planted-bugs")]
 mod planted {
     use tallybook::fault_points::{Bug, clear, plant};
     use tallybook_sim::damage::{self, Subject};

@@ -6,6 +6,7 @@
 mod bulk;
 mod overwrite;
 mod process;
+mod steady;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,9 @@ usage: figures bulk DIR [SMALL_KEYS] [LARGE_KEYS]
        figures overwrite DIR [WRITES]
            overwrites five values of 1 MiB, WRITES times in all (default 25000), with readers and a
            snapshot, and waits until the store is at rest
+       figures steady ADDRESS [RATE] [SECONDS] [CONNECTIONS]
+           PUTs 100-byte values to the server at ADDRESS at RATE a second (default 20000) for SECONDS
+           (default 40) over CONNECTIONS (default 4)
 DIR is made, and must not exist.";
 
 fn main() {
@@ -30,6 +34,10 @@ fn main() {
         // The part of `bulk` that must end without closing its store.
         "abandon" => bulk::abandon(&dir),
         "overwrite" => overwrite::run(&dir, number(2, 25_000)),
+        "steady" => {
+            let address = arguments[1].as_str();
+            steady::run(address, number(2, 20_000), number(3, 40), number(4, 4));
+        }
         _ => usage(),
     }
 }

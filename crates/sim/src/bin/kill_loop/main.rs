@@ -8,11 +8,11 @@
 mod random;
 mod value;
 mod http;
+mod report;
 mod server;
 mod model;
 mod writer;
 mod check;
-mod report;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -110,7 +110,7 @@ fn run(
             continue;
         }
         let opened = server.wait_until_open().inspect_err(|_| totals.failed_opens += 1)?;
-        totals.opened(&opened);
+        totals.opened(opened.open_time);
         checked += 1;
         check_all(&mut writers, &opened, checked % FULL_CHECK_CYCLES == 0, totals)?;
         write_and_kill(&mut writers, opened, &mut random, totals)?;
@@ -132,7 +132,7 @@ fn finish(
     let opened = Server::start(&arguments.binary, dir, random)?
         .wait_until_open()
         .inspect_err(|_| totals.failed_opens += 1)?;
-    totals.opened(&opened);
+    totals.opened(opened.open_time);
     check_all(writers, &opened, true, totals)?;
     opened.stop_cleanly()?;
     server::verify(&arguments.binary, dir)?;

@@ -1,8 +1,7 @@
 //! What is counted, and what must not happen.
 
 use std::fmt;
-
-use crate::server::Opened;
+use std::time::Duration;
 
 /// A broken promise, or that the loop itself could not go on.
 #[derive(Debug)]
@@ -49,8 +48,9 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    pub(crate) fn opened(&mut self, opened: &Opened) {
-        self.reopen_ms_max = self.reopen_ms_max.max(opened.open_time.as_millis());
+    /// A server opened its store within this time.
+    pub(crate) fn opened(&mut self, open_time: Duration) {
+        self.reopen_ms_max = self.reopen_ms_max.max(open_time.as_millis());
     }
 }
 
