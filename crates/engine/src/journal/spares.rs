@@ -85,6 +85,8 @@ pub struct SegmentPool {
     next_file_number: Arc<AtomicU64>,
     salts: AtomicU64,
     scale_bytes: AtomicU64,
+    /// Bytes of the journal's length that hold nothing any more.
+    dead_bytes: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -101,6 +103,7 @@ impl SegmentPool {
             next_file_number,
             salts: AtomicU64::new(options.seed),
             scale_bytes: AtomicU64::new(0),
+            dead_bytes: AtomicU64::new(0),
             inner: Mutex::new(Inner { ready: VecDeque::new(), preparing: 0, returned: Vec::new() }),
         }
     }
@@ -115,12 +118,34 @@ impl SegmentPool {
         self.scale_bytes.store(bytes, Ordering::Relaxed);
     }
 
+    /// Tells how much of the journal's length holds nothing any more, so that segments grow with what the
+    /// store holds and not with what it once wrote.
+    pub fn set_dead(&self, bytes: u64) {
+        self.dead_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Removes spares that are far larger than the next segment should be.
+    pub fn shrink(&self) {
+        let target = self.target_bytes();
+        let outgrown: VecDeque<Spare> = {
+            let mut inner = self.inner.lock();
+            let (outgrown, kept) =
+                inner.ready.drain(..).partition(|spare| spare.capacity > target.saturating_mul(2));
+            inner.ready = kept;
+            outgrown
+        };
+        for spare in outgrown {
+            self.remove(&spare.path);
+        }
+    }
+
     /// Bytes of the next segment.
     ///
     /// The smallest size, doubled while the journal is at least four such segments large, so that
     /// the active segment and two spares are never most of what a store takes on disk for long.
     pub fn target_bytes(&self) -> u64 {
-        let scale = self.scale_bytes.load(Ordering::Relaxed);
+        let dead = self.dead_bytes.load(Ordering::Relaxed);
+        let scale = self.scale_bytes.load(Ordering::Relaxed).saturating_sub(dead);
         let mut target = self.options.segment_bytes_min;
         while target < self.options.segment_bytes_max && scale >= target.saturating_mul(8) {
             target *= 2;

@@ -21,7 +21,7 @@ use super::inner::{
 };
 use super::snapshot::SnapshotList;
 use super::state::{ReadState, SegmentEntry, Segments};
-use super::tree::seqno_reserve;
+use super::tree::{dead_journal_bytes, seqno_reserve};
 use super::write::insert;
 use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
@@ -76,10 +76,13 @@ impl Inner {
         opening.remove_unnamed(&names, &version, &replayed.recovered, old_manifest);
 
         let pool = Arc::new(opening.segment_pool(&files, &next_file_number));
+        let end = replayed.recovered.end;
+        // Before the spares come back: those of another size would be removed.
+        pool.set_scale(end.lsn);
+        pool.set_dead(dead_journal_bytes(&version));
         for &(number, bytes) in &replayed.recovered.spares {
             pool.adopt(number, bytes);
         }
-        let end = replayed.recovered.end;
         let sync = Arc::new(SyncState::new(end.lsn));
         let immutable_bytes: usize = replayed.pending.iter().map(|p| p.memtable.bytes()).sum();
         resources.memtable_bytes.fetch_add(immutable_bytes, Ordering::Relaxed);

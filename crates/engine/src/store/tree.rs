@@ -49,6 +49,7 @@ impl Inner {
             return Err(error);
         }
         before.version.mark_obsolete(&edit);
+        self.pool.set_dead(dead_journal_bytes(&version));
         self.change_state(|state| {
             state.version = Arc::new(version);
             let segments = Arc::make_mut(&mut state.segments);
@@ -164,6 +165,7 @@ impl Inner {
             *retired = read;
             unread
         };
+        self.pool.shrink();
         for segment in unread {
             // A file that can't be given back is found and removed by the next open.
             let _ = self.pool.give_back(segment);
@@ -179,6 +181,15 @@ impl Inner {
 /// What is not flushed is in memory, at 200 bytes a write or more, so this is enough for 50 GB of it.
 pub(super) fn seqno_reserve(last_seqno: SeqNo) -> SeqNo {
     last_seqno + (1 << 28)
+}
+
+/// How much of the journal's length is dead: what lies before replay, but for as many bytes as the store
+/// holds in tables and values.
+pub(super) fn dead_journal_bytes(version: &Version) -> u64 {
+    let tables: u64 = version.levels.iter().map(|level| level.bytes()).sum();
+    let segments = version.segments.kept();
+    let values: u64 = segments.map(|kept| version.segments.live(kept.number).bytes).sum();
+    version.replay_from.lsn.saturating_sub(tables + values)
 }
 
 /// The open table that `version` has for `meta`.
