@@ -95,6 +95,11 @@ impl<'a> PreparedGroup<'a> {
         self.count
     }
 
+    /// Whether the group only deletes, and so may use what is kept for that on a full disk.
+    pub fn only_deletes(&self) -> bool {
+        self.values().is_empty()
+    }
+
     /// Bytes the record takes in the journal.
     pub fn record_bytes(&self) -> u64 {
         record_bytes(self.meta_bytes(), self.value_bytes)

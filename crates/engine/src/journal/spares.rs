@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -39,6 +39,8 @@ pub struct SegmentOptions {
     pub segment_bytes_min: u64,
     /// Bytes of a segment at last.
     pub segment_bytes_max: u64,
+    /// Free bytes of the disk that new segments leave to flushes, compactions and deletions.
+    pub reserve_bytes: u64,
     /// Where the salts start from; another for each opening of a store.
     pub seed: u64,
 }
@@ -85,6 +87,8 @@ pub struct SegmentPool {
     next_file_number: Arc<AtomicU64>,
     salts: AtomicU64,
     scale_bytes: AtomicU64,
+    /// The last segment could not be made for want of space.
+    is_disk_full: AtomicBool,
     /// Bytes of the journal's length that hold nothing any more.
     dead_bytes: AtomicU64,
     inner: Mutex<Inner>,
@@ -103,6 +107,7 @@ impl SegmentPool {
             next_file_number,
             salts: AtomicU64::new(options.seed),
             scale_bytes: AtomicU64::new(0),
+            is_disk_full: AtomicBool::new(false),
             dead_bytes: AtomicU64::new(0),
             inner: Mutex::new(Inner { ready: VecDeque::new(), preparing: 0, returned: Vec::new() }),
         }
@@ -177,7 +182,8 @@ impl SegmentPool {
         for file in outgrown {
             self.remove(&file.path);
         }
-        let made = self.make(target, returned);
+        let room = if returned.is_none() { self.check_reserve(target) } else { Ok(()) };
+        let made = room.and_then(|()| self.make(target, returned));
         let mut inner = self.inner.lock();
         inner.preparing -= 1;
         inner.ready.push_back(made?);
@@ -203,15 +209,46 @@ impl SegmentPool {
     }
 
     /// A segment with room for `bytes_min` in all: a spare, or one made on the spot.
-    pub(super) fn take(&self, bytes_min: u64) -> Result<Spare> {
+    ///
+    /// On a full disk the last spare is kept for those who may use the reserve: deletions.
+    pub(super) fn take(&self, bytes_min: u64, may_use_reserve: bool) -> Result<Spare> {
         {
             let mut inner = self.inner.lock();
+            let kept =
+                if self.is_disk_full.load(Ordering::Relaxed) && !may_use_reserve { 1 } else { 0 };
             let fitting = inner.ready.iter().position(|spare| spare.capacity >= bytes_min);
+            let fitting = fitting.filter(|_| inner.ready.len() > kept);
             if let Some(spare) = fitting.and_then(|at| inner.ready.remove(at)) {
                 return Ok(spare);
             }
         }
-        self.make(self.target_bytes().max(bytes_min), None)
+        let capacity = self.target_bytes().max(bytes_min);
+        if !may_use_reserve {
+            self.check_reserve(capacity)?;
+        }
+        self.make(capacity, None)
+    }
+
+    /// `NoSpace` when a new segment would not leave the reserve free.
+    fn check_reserve(&self, capacity: u64) -> Result<()> {
+        let dir = &self.files.dir;
+        let available = self.files.fs.available_bytes(dir);
+        let available = available.map_err(|source| Error::io("look up", dir, source))?;
+        let is_full = available < capacity.saturating_add(self.options.reserve_bytes);
+        self.is_disk_full.store(is_full, Ordering::Relaxed);
+        if is_full { Err(Error::NoSpace { path: dir.clone() }) } else { Ok(()) }
+    }
+
+    /// Whether the last segment could not be made for want of space.
+    pub fn is_disk_full(&self) -> bool {
+        self.is_disk_full.load(Ordering::Relaxed)
+    }
+
+    /// Removes a spare, to make room on a full disk for work that frees more; whether there was one.
+    pub fn release_spare(&self) -> bool {
+        let Some(spare) = self.inner.lock().ready.pop_back() else { return false };
+        self.remove(&spare.path);
+        true
     }
 
     /// Undoes a `take` whose segment could not be started; best effort.
@@ -283,6 +320,8 @@ impl SegmentPool {
             self.remove(&temporary);
             self.remove(&path);
         }
+        let is_full = matches!(made, Err(Error::NoSpace { .. }));
+        self.is_disk_full.store(is_full, Ordering::Relaxed);
         Ok(Spare { header, path, capacity, map: made? })
     }
 

@@ -329,6 +329,7 @@ impl Bench {
             zero_ahead: false,
             segment_bytes_min: SEGMENT_BYTES,
             segment_bytes_max: SEGMENT_BYTES,
+            reserve_bytes: 0,
             seed: 1_000 + next_seqno,
         };
         let pool = SegmentPool::new(self.files.clone(), options, self.next_file_number.clone());

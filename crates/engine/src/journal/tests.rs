@@ -595,6 +595,7 @@ fn segments_grow_with_the_journal() {
         zero_ahead: true,
         segment_bytes_min: 4 << 20,
         segment_bytes_max: 64 << 20,
+        reserve_bytes: 0,
         seed: 1,
     };
     let pool = SegmentPool::new(bench.files.clone(), options, bench.next_file_number.clone());

@@ -108,7 +108,8 @@ impl JournalWriter {
     ) -> Result<Appended> {
         self.sync.check()?;
         let record_bytes = group.record_bytes();
-        let (segment, has_rotated) = self.make_room(record_bytes, first_seqno, written_at_ms)?;
+        let (segment, has_rotated) =
+            self.make_room(record_bytes, group.only_deletes(), first_seqno, written_at_ms)?;
         let offset = segment.end();
         let header = RecordHeader {
             record_type: RecordType::Group,
@@ -154,7 +155,7 @@ impl JournalWriter {
         if self.last_synced_upto >= self.sync.synced_lsn() {
             return Ok(false);
         }
-        let (segment, _) = self.make_room(RECORD_HEADER_BYTES, next_seqno, written_at_ms)?;
+        let (segment, _) = self.make_room(RECORD_HEADER_BYTES, true, next_seqno, written_at_ms)?;
         let offset = segment.end();
         let header = self.bare_header(&segment, offset, RecordType::Mark, &[], next_seqno);
         let header = RecordHeader { written_at_ms, ..header };
@@ -168,6 +169,7 @@ impl JournalWriter {
     fn make_room(
         &mut self,
         record_bytes: u64,
+        may_use_reserve: bool,
         next_seqno: SeqNo,
         written_at_ms: u64,
     ) -> Result<(Arc<Segment>, bool)> {
@@ -178,7 +180,9 @@ impl JournalWriter {
         }
         self.pool.set_scale(self.lsn);
         // Until there is a new segment the old one goes on: a smaller record may still fit.
-        let spare = self.pool.take(SEGMENT_HEADER_BYTES + START_RECORD_BYTES + record_bytes)?;
+        let spare = self
+            .pool
+            .take(SEGMENT_HEADER_BYTES + START_RECORD_BYTES + record_bytes, may_use_reserve)?;
         let segment = match spare.start(self.pool.files()) {
             Ok(segment) => Arc::new(segment),
             Err(error) => {

@@ -16,6 +16,7 @@ const IDLE_FLUSH_SHARE: u64 = 10;
 
 impl Participant for Inner {
     fn prepare_step(&self) -> bool {
+        let Some(_preparing) = self.preparing.try_lock() else { return false };
         // A missing spare costs a writer most, then memory that it has to back itself.
         !self.is_resting() && (self.prepare_spare() | self.back_ahead() | self.name_segment())
     }
@@ -89,7 +90,9 @@ impl Inner {
     }
 
     fn is_idle(&self) -> bool {
-        self.idle_for() >= IDLE_AFTER
+        // On a full disk nobody waits long for what is dead to go.
+        let after = if self.pool.is_disk_full() { IDLE_AFTER / 10 } else { IDLE_AFTER };
+        self.idle_for() >= after
     }
 
     /// Has the manifest name the segment that takes the writes, if it doesn't, so that its loss would
@@ -128,6 +131,10 @@ impl Inner {
         if self.log.lock().is_empty() || !self.pool.wants_spare() {
             return false;
         }
+        // On a full disk, what frees space comes first.
+        if self.background_error.lock().is_some() {
+            return false;
+        }
         match self.pool.prepare() {
             Ok(made) => made,
             Err(error) => {
@@ -143,6 +150,9 @@ impl Inner {
         let state = self.state.load();
         if state.active.is_empty() || !state.immutables.is_empty() {
             return false;
+        }
+        if self.pool.is_disk_full() {
+            return true;
         }
         let start = self.commit.lock().memtable_start;
         let unflushed = self.sync.appended_lsn().saturating_sub(start.lsn);

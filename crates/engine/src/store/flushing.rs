@@ -28,8 +28,9 @@ impl Inner {
         let result = self.note_written(&memtable, result).and_then(|()| self.install_flushes());
         let elapsed_ns = self.resources.clock.steady_ns() - started_ns;
         self.throttle.note_drain(memtable.bytes() as u64, Duration::from_nanos(elapsed_ns));
-        if let Err(error) = &result {
-            self.note_background_error(error);
+        match &result {
+            Ok(()) => *self.background_error.lock() = None,
+            Err(error) => self.note_background_error(error),
         }
         let is_ok = result.is_ok();
         let mut flushes = self.flushes.lock();
@@ -184,11 +185,11 @@ impl Inner {
 
     /// Waits until no memtable waits for its flush.
     pub(super) fn wait_for_flushes(&self) -> Result<()> {
+        self.flushes.lock().failure = None;
         if self.resources.is_inline() {
             while self.flush_one() {}
         }
         let mut flushes = self.flushes.lock();
-        flushes.failure = None;
         while !flushes.pending.is_empty() {
             if let Some(failure) = &flushes.failure {
                 return Err(failure.clone());
@@ -224,6 +225,10 @@ impl Inner {
     /// Keeps a failure of background work for the figures, and delays the next try.
     pub(super) fn note_background_error(&self, error: &Error) {
         self.poison_if_sync_failed(error);
+        if matches!(error, Error::NoSpace { .. }) {
+            // What could not be done may well be what frees space.
+            self.pool.release_spare();
+        }
         *self.background_error.lock() = Some(error.to_string());
         let retry_at_ns = self.resources.clock.steady_ns() + RETRY_AFTER.as_nanos() as u64;
         self.retry_at_ns.store(retry_at_ns, Ordering::Relaxed);

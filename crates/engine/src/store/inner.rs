@@ -69,6 +69,8 @@ pub(crate) struct Inner {
     /// Signalled when a flush ended, well or not.
     pub(super) flush_ended: Condvar,
     pub(super) immutable_bytes: AtomicUsize,
+    /// Held while segments are prepared.
+    pub(super) preparing: Mutex<()>,
     /// Held while a compaction or collection job runs.
     pub(super) compacting: Mutex<()>,
     /// Of each collected segment, how many values were referred to when it was made. Until one of

@@ -240,7 +240,7 @@ impl Inner {
     /// memtables is found in the journal by the next open.
     pub(super) fn let_go(&self) {
         self.cancel.store(true, Ordering::Release);
-        let running = self.compacting.lock();
+        let running = (self.compacting.lock(), self.preparing.lock());
         let mut flushes = self.flushes.lock();
         flushes.is_closed = true;
         while flushes.running > 0 {

@@ -116,6 +116,7 @@ impl Inner {
             flushes: Mutex::new(FlushQueue { pending: replayed.pending, ..FlushQueue::default() }),
             flush_ended: Condvar::new(),
             immutable_bytes: AtomicUsize::new(immutable_bytes),
+            preparing: Mutex::new(()),
             compacting: Mutex::new(()),
             collected_values: Mutex::default(),
             throttle: Default::default(),
@@ -348,11 +349,15 @@ impl Opening<'_> {
             ^ clock.now_ms().rotate_left(32)
             ^ clock.steady_ns()
             ^ next_file_number.load(Ordering::Relaxed);
+        // Room for a memtable's tables, on a small disk less. A disk that doesn't tell has none to keep.
+        let available = self.resources.fs.available_bytes(self.dir).unwrap_or(0);
+        let reserve_bytes = (self.options.memtable_bytes as u64).min(available / 16);
         let options = SegmentOptions {
             is_mapped,
             zero_ahead: is_sync,
             segment_bytes_min: self.options.segment_bytes_min,
             segment_bytes_max: self.options.segment_bytes_max,
+            reserve_bytes,
             seed,
         };
         SegmentPool::new(files.clone(), options, next_file_number.clone())

@@ -3,6 +3,7 @@
 mod architecture;
 mod basics;
 mod collection;
+mod disk_full;
 mod scans;
 mod sharing;
 mod snapshots;

@@ -1,0 +1,76 @@
+//! A full disk: writes are refused, reads and deletions go on, and space comes back by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tallybook::vfs::{ManualClock, MemoryFileSystem};
+use tallybook::{Error, Options, ResourceOptions, Resources, Store};
+
+const CAPACITY: u64 = 4 << 20;
+
+fn full_store() -> (Store, Arc<ManualClock>, u32) {
+    let fs = MemoryFileSystem::new();
+    let clock = Arc::new(ManualClock::at_ms(1));
+    fs.set_capacity(Some(CAPACITY));
+    let resources = Resources::inline(ResourceOptions::default(), Arc::new(fs), clock.clone());
+    let options = Options {
+        memtable_bytes: 64 << 10,
+        memtable_journal_bytes: 256 << 10,
+        write_buffer_bytes: 1 << 20,
+        segment_bytes_min: 128 << 10,
+        segment_bytes_max: 128 << 10,
+        ..Options::default()
+    };
+    let store = Store::open_with("/s", options, resources).unwrap();
+    for at in 0.. {
+        match store.put(&u32::to_be_bytes(at), &value(at)) {
+            Ok(_) => {}
+            Err(Error::NoSpace { .. }) => return (store, clock, at),
+            Err(error) => panic!("a full disk is told as {error}"),
+        }
+    }
+    unreachable!("the disk is full at last")
+}
+
+fn value(at: u32) -> Vec<u8> {
+    vec![at as u8; 5000]
+}
+
+#[test]
+fn reads_and_deletions_go_on_and_what_is_deleted_makes_room() {
+    let (store, clock, count) = full_store();
+    assert!(count > 300, "most of the disk was used: {count}");
+    assert_eq!(store.get(&u32::to_be_bytes(count)).unwrap(), None, "what was refused was not made");
+    for at in 0..count {
+        assert!(store.get(&u32::to_be_bytes(at)).unwrap().unwrap() == value(at));
+    }
+    for at in 0..count / 2 {
+        store.delete(&u32::to_be_bytes(at)).unwrap();
+    }
+    // What can't be done at first gives up a spare segment, and is tried again after a while.
+    let mut compacted = Err(Error::Busy);
+    for _ in 0..10 {
+        clock.advance(Duration::from_secs(1));
+        store.delete(b"nothing").unwrap();
+        compacted = store.compact(None, None, &mut |_, _| {});
+        if compacted.is_ok() {
+            break;
+        }
+    }
+    if let Err(error) = &compacted {
+        panic!("{error}: {:?}", store.stats());
+    }
+    assert!(store.read_only_cause().is_none());
+    for at in 0..count / 4 {
+        store.put(&u32::to_be_bytes(at), &value(at + 1)).unwrap();
+    }
+    for at in 0..count {
+        let found = store.get(&u32::to_be_bytes(at)).unwrap();
+        let expected = match at {
+            _ if at < count / 4 => Some(value(at + 1)),
+            _ if at < count / 2 => None,
+            _ => Some(value(at)),
+        };
+        assert!(found.map(|found| found.to_vec()) == expected, "key {at}");
+    }
+}
