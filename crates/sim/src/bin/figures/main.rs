@@ -4,6 +4,7 @@
 //! written; a difference ends the run.
 
 mod bulk;
+mod inline;
 mod overwrite;
 mod process;
 mod steady;
@@ -17,6 +18,8 @@ usage: figures bulk DIR [SMALL_KEYS] [LARGE_KEYS]
        figures overwrite DIR [WRITES]
            overwrites five values of 1 MiB, WRITES times in all (default 25000), with readers and a
            snapshot, and waits until the store is at rest
+       figures inline DIR
+           the same work with values in the tree and in the journal, for five sizes
        figures steady ADDRESS [RATE] [SECONDS] [CONNECTIONS]
            PUTs 100-byte values to the server at ADDRESS at RATE a second (default 20000) for SECONDS
            (default 40) over CONNECTIONS (default 4)
@@ -33,6 +36,7 @@ fn main() {
         "bulk" => bulk::run(&dir, number(2, 10_000_000), number(3, 200_000)),
         // The part of `bulk` that must end without closing its store.
         "abandon" => bulk::abandon(&dir),
+        "inline" => inline::run(&dir),
         "overwrite" => overwrite::run(&dir, number(2, 25_000)),
         "steady" => {
             let address = arguments[1].as_str();
