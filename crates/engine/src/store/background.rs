@@ -30,6 +30,9 @@ impl Participant for Inner {
             return false;
         }
         self.remove_obsolete();
+        if self.settled.load(Ordering::Relaxed) {
+            return false;
+        }
         let Some(_compacting) = self.compacting.try_lock() else { return false };
         let idle = self.is_idle();
         let worked = match self.compact_one(idle, None) {
@@ -68,6 +71,10 @@ impl Participant for Inner {
             self.retry_at_ns.store(0, Ordering::Relaxed);
             self.request(Work::Prepare);
             self.request(Work::Flush);
+            self.request(Work::Compaction);
+        }
+        // Files whose last reader has let go meanwhile.
+        if !self.retired.lock().is_empty() || !self.obsolete.is_empty() {
             self.request(Work::Compaction);
         }
         if !self.settled.load(Ordering::Relaxed) && self.is_idle() {
