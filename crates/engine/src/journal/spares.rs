@@ -223,10 +223,15 @@ impl SegmentPool {
             }
         }
         let capacity = self.target_bytes().max(bytes_min);
-        if !may_use_reserve {
+        let returned = {
+            let mut inner = self.inner.lock();
+            let fitting = inner.returned.iter().position(|file| file.capacity == capacity);
+            fitting.map(|at| inner.returned.swap_remove(at))
+        };
+        if returned.is_none() && !may_use_reserve {
             self.check_reserve(capacity)?;
         }
-        self.make(capacity, None)
+        self.make(capacity, returned)
     }
 
     /// `NoSpace` when a new segment would not leave the reserve free.

@@ -257,10 +257,14 @@ impl Inner {
         }
         if self.poison.get().is_none() && self.sync.sync_upto(self.sync.appended_lsn()).is_ok() {
             // What fails here costs the proof of a clean end, not data: whoever asked for a sync had it.
-            self.append_mark(&mut commit);
-            let _ = self.sync.sync_upto(u64::MAX);
+            if commit.writer.active().is_some() {
+                self.append_mark(&mut commit);
+            }
+            let synced = self.sync.sync_upto(u64::MAX);
+            // The next opening then has nothing to prove, and writes nothing to the journal.
+            let journal_synced = synced.is_ok().then(|| commit.writer.position());
             let seqno_next = Some(commit.last_seqno + 1);
-            let edit = VersionEdit { seqno_next, ..VersionEdit::default() };
+            let edit = VersionEdit { seqno_next, journal_synced, ..VersionEdit::default() };
             let _ = self.tree.lock().manifest.append(&edit);
         }
         self.remove_obsolete();

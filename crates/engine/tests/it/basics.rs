@@ -209,3 +209,19 @@ fn a_large_value_has_a_segment_of_its_own() {
     assert!(store.get(b"large").unwrap().unwrap() == value);
     assert_eq!(store.get(b"small").unwrap().as_deref(), Some(&b"x"[..]));
 }
+
+#[test]
+fn opening_and_closing_leaves_no_files_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = || std::fs::read_dir(dir.path()).unwrap().count();
+    let store = Store::open(dir.path(), small()).unwrap();
+    store.put(b"a", b"1").unwrap();
+    store.close().unwrap();
+    let before = files();
+    for _ in 0..5 {
+        let store = Store::open(dir.path(), small()).unwrap();
+        assert_eq!(store.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+        store.close().unwrap();
+    }
+    assert!(files() <= before, "{} files became {}", before, files());
+}
