@@ -252,6 +252,18 @@ impl Segment {
             && self.map.as_ref().is_none_or(|map| !map.is_shared())
     }
 
+    /// Cuts the file behind the last record, so that the next opening has no tail to look through.
+    /// Requires: nothing will be appended.
+    pub fn cut_to_end(&self) -> Result<()> {
+        let io_error = |op| move |source| Error::io(op, &self.path, source);
+        let (file, end) = (self.file("cut")?, self.end());
+        let header = SegmentHeader { file_bytes: end, ..self.header };
+        file.write_all_at(&header.encode(), 0).map_err(io_error("write"))?;
+        file.set_len(end).map_err(io_error("cut"))?;
+        self.mark_cut();
+        file.sync_data().map_err(io_error("sync"))
+    }
+
     /// Has the file removed, and not reused, when it is given back: it was linked elsewhere.
     pub fn forbid_recycling(&self) {
         self.may_be_linked.store(true, Ordering::Release);

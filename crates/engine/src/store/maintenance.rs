@@ -261,6 +261,11 @@ impl Inner {
                 self.append_mark(&mut commit);
             }
             let synced = self.sync.sync_upto(u64::MAX);
+            if synced.is_ok()
+                && let Some(active) = commit.writer.active()
+            {
+                let _ = active.cut_to_end();
+            }
             // The next opening then has nothing to prove, and writes nothing to the journal.
             let journal_synced = synced.is_ok().then(|| commit.writer.position());
             let seqno_next = Some(commit.last_seqno + 1);
