@@ -21,7 +21,7 @@ use super::inner::{
 };
 use super::snapshot::SnapshotList;
 use super::state::{ReadState, SegmentEntry, Segments};
-use super::tree::{dead_journal_bytes, seqno_reserve};
+use super::tree::{dead_journal_bytes, open_table, seqno_reserve};
 use super::write::insert;
 use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
@@ -33,11 +33,10 @@ use crate::journal::{
 use crate::key::hash;
 use crate::manifest::{self, Manifest};
 use crate::memtable::Memtable;
-use crate::obsolete::{FileGuard, ObsoleteQueue};
+use crate::obsolete::ObsoleteQueue;
 use crate::options::{Durability, JournalWriting, Options};
 use crate::resources::{Participant, Resources, Work};
-use crate::sstable::Table;
-use crate::version::{LiveTable, TableMeta, Version};
+use crate::version::Version;
 
 impl Inner {
     /// Opens the store in `dir`.
@@ -206,22 +205,10 @@ impl Opening<'_> {
             let what = format!("{} holds a store already", self.dir.display());
             return Err(Error::InvalidArgument(what));
         }
-        let version = recovered.version.open_tables(&mut |meta| self.open_table(meta, obsolete))?;
+        let version = recovered.version.open_tables(&mut |meta| {
+            open_table(self.dir, self.options.reading, self.resources, obsolete, meta)
+        })?;
         Ok((version, Some(recovered.number)))
-    }
-
-    fn open_table(&self, meta: TableMeta, obsolete: &Arc<ObsoleteQueue>) -> Result<LiveTable> {
-        let path = file_name::table(self.dir, meta.number);
-        let table = Table::open(
-            &self.resources.file_cache,
-            path.clone(),
-            meta.number,
-            meta.properties.file_bytes,
-            self.options.reading,
-            self.resources.block_cache.clone(),
-        )?;
-        let guard = FileGuard::new(path, obsolete.clone());
-        Ok(LiveTable { meta, table: Some(Arc::new(table)), guard: Some(guard) })
     }
 
     /// The closed segments that the manifest keeps, and the forwards into collected ones.

@@ -6,6 +6,7 @@
 //! 4. Replace the read state.
 //! 5. Let go of what the edit replaced: files go when their last reader does.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,7 +19,9 @@ use crate::file_name;
 use crate::journal::Segment;
 use crate::key::SeqNo;
 use crate::manifest::Manifest;
-use crate::obsolete::FileGuard;
+use crate::obsolete::{FileGuard, ObsoleteQueue};
+use crate::options::Reading;
+use crate::resources::Resources;
 use crate::sstable::Table;
 use crate::version::{LiveTable, SegmentKind, SegmentMeta, TableMeta, Version, VersionEdit};
 
@@ -35,7 +38,9 @@ impl Inner {
         let last_seqno = self.visible_seqno.load(Ordering::Acquire);
         edit.last_seqno = Some(last_seqno);
         edit.seqno_next = Some(seqno_reserve(last_seqno));
-        let version = before.version.apply(&edit, &mut |meta| self.open_table(meta))?;
+        let version = before.version.apply(&edit, &mut |meta| {
+            open_table(&self.dir, self.options.reading, &self.resources, &self.obsolete, meta)
+        })?;
         let gone = self.settle_segments(&before, &version, &mut edit);
         edit.next_file_number = Some(self.next_file_number.load(Ordering::Relaxed));
         let version = before.version.apply(&edit, &mut |meta| Ok(reuse(&version, meta)))?;
@@ -114,24 +119,6 @@ impl Inner {
         gone
     }
 
-    /// Opens a table of this store.
-    pub(super) fn open_table(&self, meta: TableMeta) -> Result<LiveTable> {
-        let path = file_name::table(&self.dir, meta.number);
-        let table = Table::open(
-            &self.resources.file_cache,
-            path.clone(),
-            meta.number,
-            meta.properties.file_bytes,
-            self.options.reading,
-            self.resources.block_cache.clone(),
-        )?;
-        Ok(LiveTable {
-            meta,
-            table: Some(Arc::new(table)),
-            guard: Some(FileGuard::new(path, self.obsolete.clone())),
-        })
-    }
-
     /// Starts a new manifest with the tree as it stands, and lets the old one go.
     pub(super) fn roll_manifest(&self, tree: &mut Tree) -> Result<()> {
         let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
@@ -190,6 +177,27 @@ pub(super) fn dead_journal_bytes(version: &Version) -> u64 {
     let segments = version.segments.kept();
     let values: u64 = segments.map(|kept| version.segments.live(kept.number).bytes).sum();
     version.replay_from.lsn.saturating_sub(tables + values)
+}
+
+/// Opens a table of the store in `dir`; its file goes, once it is obsolete, by way of `obsolete`.
+pub(super) fn open_table(
+    dir: &Path,
+    reading: Reading,
+    resources: &Resources,
+    obsolete: &Arc<ObsoleteQueue>,
+    meta: TableMeta,
+) -> Result<LiveTable> {
+    let path = file_name::table(dir, meta.number);
+    let table = Table::open(
+        &resources.file_cache,
+        path.clone(),
+        meta.number,
+        meta.properties.file_bytes,
+        reading,
+        resources.block_cache.clone(),
+    )?;
+    let guard = FileGuard::new(path, obsolete.clone());
+    Ok(LiveTable { meta, table: Some(Arc::new(table)), guard: Some(guard) })
 }
 
 /// The open table that `version` has for `meta`.
