@@ -15,6 +15,10 @@ pub mod fault_points;
 // The operating system: the only place that touches files, time and threads.
 pub mod vfs;
 pub mod file_name;
+// The books: what is timed and counted.
+pub mod waits;
+pub mod stages;
+pub mod lock;
 // Reading sorted things.
 pub mod range_tombstone;
 pub mod iter;
@@ -45,6 +49,7 @@ pub use head::Head;
 pub use key::SeqNo;
 pub use options::{Compression, Durability, JournalWriting, Options, Reading};
 pub use resources::{ResourceOptions, Resources};
+pub use stages::{Exit, Stage, Stages};
 pub use store::{
     Condition, Cursor, Damage, KeyHead, KeyValue, LevelStats, Range, RangeHeads, ScanOptions,
     Snapshot, Stats, Store, VerifyReport, WriteOptions,

@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use parking_lot::RwLock;
 
 use crate::error::Result;
 use crate::head::{Body, Entry};
 use crate::iter::InternalIterator;
 use crate::key::{SEQNO_MAX, SeqNo};
+use crate::lock::RwLock;
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
+use crate::stages::{Recorder, Stage};
 
 /// What one entry takes in memory beyond its key, inline value and attributes: node, handles, slack.
 const ENTRY_OVERHEAD_BYTES: usize = 200;
@@ -29,7 +30,7 @@ const ITERATOR_BATCH: usize = 32;
 #[derive(Debug)]
 pub struct Memtable {
     map: RwLock<BTreeMap<MemKey, Entry>>,
-    range_tombstones: RwLock<Arc<RangeTombstones>>,
+    range_tombstones: parking_lot::RwLock<Arc<RangeTombstones>>,
     has_range_tombstones: AtomicBool,
     bytes: AtomicUsize,
     entries: AtomicU64,
@@ -87,20 +88,19 @@ impl Ord for dyn KeyView + '_ {
     }
 }
 
-impl Default for Memtable {
-    fn default() -> Self {
+impl Memtable {
+    /// An empty one, whose waits go to `recorder`.
+    pub fn new(recorder: &Arc<Recorder>) -> Memtable {
         Memtable {
-            map: RwLock::default(),
-            range_tombstones: RwLock::default(),
+            map: RwLock::new(Stage::LockMemtable, recorder, BTreeMap::new()),
+            range_tombstones: parking_lot::RwLock::default(),
             has_range_tombstones: AtomicBool::new(false),
             bytes: AtomicUsize::new(0),
             entries: AtomicU64::new(0),
             seqno_max: AtomicU64::new(0),
         }
     }
-}
 
-impl Memtable {
     /// Adds an entry. Requires: the caller holds the commit lock; SeqNos ascend.
     pub fn insert(&self, user_key: Bytes, entry: Entry) {
         let inline = if let Body::Inline(value) = &entry.body { value.len() } else { 0 };
@@ -300,9 +300,13 @@ mod tests {
         );
     }
 
+    fn memtable() -> Memtable {
+        Memtable::new(&Arc::new(Recorder::new(0)))
+    }
+
     #[test]
     fn a_read_sees_the_newest_version_at_its_seqno() {
-        let memtable = Memtable::default();
+        let memtable = memtable();
         put(&memtable, "a", 1);
         put(&memtable, "b", 2);
         put(&memtable, "a", 3);
@@ -316,7 +320,7 @@ mod tests {
 
     #[test]
     fn an_iterator_walks_both_ways_across_its_batches() {
-        let memtable = Arc::new(Memtable::default());
+        let memtable = Arc::new(memtable());
         for at in 0..100 {
             put(&memtable, &format!("{at:03}"), at + 1);
         }

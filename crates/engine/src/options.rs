@@ -88,6 +88,9 @@ pub struct Options {
     pub background: bool,
     /// A segment is collected when at most this share of it is live, 0.0 to 1.0; default 0.5.
     pub collection_live_ratio: f64,
+    /// One operation in so many is timed, 0 for none; `Store::set_sample_every` changes it while the
+    /// store is open. To 1,048,576; default 256.
+    pub sample_every: u32,
     /// A writer gets `Busy` when no flush made progress for this long. Default 10 s.
     pub stall_deadline: Duration,
 }
@@ -113,6 +116,7 @@ impl Default for Options {
             compaction_job_bytes_max: 256 << 20,
             background: true,
             collection_live_ratio: 0.5,
+            sample_every: 256,
             stall_deadline: Duration::from_secs(10),
         }
     }
@@ -143,6 +147,7 @@ impl Options {
         within("level_runs_max", self.level_runs_max, 2, 64)?;
         within("compaction_job_bytes_max", self.compaction_job_bytes_max, 4 << 10, 1 << 40)?;
         within("collection_live_ratio", self.collection_live_ratio, 0.0, 1.0)?;
+        within("sample_every", self.sample_every, 0, 1 << 20)?;
         Ok(())
     }
 }

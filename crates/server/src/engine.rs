@@ -8,6 +8,7 @@ use tallybook::error::Result;
 use tallybook::head::Head;
 use tallybook::key::SeqNo;
 use tallybook::options::Durability;
+use tallybook::stages::Stages;
 use tallybook::store::{
     KeyHead, KeyValue, Range, RangeHeads, ScanOptions, Stats, Store, WriteOptions,
 };
@@ -39,6 +40,10 @@ pub trait Engine: Clone + Send + Sync + 'static {
     fn range_heads(&self, options: ScanOptions) -> Result<Self::RangeHeads>;
     /// Figures of the store.
     fn stats(&self) -> Stats;
+    /// The books of the store.
+    fn stages(&self) -> Stages;
+    /// Times one operation in so many; 0: none.
+    fn set_sample_every(&self, sample_every: u32);
     /// Why writing has ended, if it has.
     fn read_only_cause(&self) -> Option<String>;
     /// 0.0 (idle) to 1.0 (writers wait).
@@ -80,6 +85,12 @@ impl Engine for Store {
     }
     fn stats(&self) -> Stats {
         Store::stats(self)
+    }
+    fn stages(&self) -> Stages {
+        Store::stages(self)
+    }
+    fn set_sample_every(&self, sample_every: u32) {
+        Store::set_sample_every(self, sample_every);
     }
     fn read_only_cause(&self) -> Option<String> {
         Store::read_only_cause(self)

@@ -19,6 +19,7 @@ use crate::iter::merging::Source;
 use crate::iter::{InternalIterator, MergingIterator};
 use crate::key::{SEQNO_MAX, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
+use crate::sstable::BuildTimes;
 use crate::vfs::FileSystem;
 
 /// A cancelled job looks at its flag this often, in entries.
@@ -55,6 +56,8 @@ pub struct JobResult {
     pub entries_in: u64,
     /// Entries written.
     pub entries_out: u64,
+    /// Where the time of building went.
+    pub times: Arc<BuildTimes>,
 }
 
 /// Runs a job. On an error, or when it was cancelled (`Error::Busy`), nothing is left behind.
@@ -72,6 +75,7 @@ pub fn run(
         false => range_tombstones.iter().filter(|range| retain.keeps_range(range)).collect(),
     };
     let mut output = Output::new(fs, next_file_number, options, kept_ranges);
+    let times = output.times();
     let mut merged = MergingIterator::new(job.sources);
     match &job.start {
         Some(start) => merged.seek(start, SEQNO_MAX)?,
@@ -96,7 +100,7 @@ pub fn run(
         }
         merged.next()?;
     }
-    Ok(JobResult { tables: output.finish()?, entries_in, entries_out })
+    Ok(JobResult { tables: output.finish()?, entries_in, entries_out, times })
 }
 
 /// The parts of the deletions inside `[start, end)`.

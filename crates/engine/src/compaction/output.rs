@@ -16,7 +16,7 @@ use crate::file_name;
 use crate::head::Entry;
 use crate::options::Compression;
 use crate::range_tombstone::RangeTombstone;
-use crate::sstable::{BuiltTable, TableBuilder, TableBuilderOptions};
+use crate::sstable::{BuildTimes, BuiltTable, TableBuilder, TableBuilderOptions};
 use crate::vfs::FileSystem;
 
 /// How and where tables are written.
@@ -52,6 +52,7 @@ pub struct Output<'a> {
     last_key: Vec<u8>,
     finished: Vec<OutputTable>,
     paths: Vec<PathBuf>,
+    times: Arc<BuildTimes>,
 }
 
 impl<'a> Output<'a> {
@@ -72,7 +73,13 @@ impl<'a> Output<'a> {
             last_key: Vec::new(),
             finished: Vec::new(),
             paths: Vec::new(),
+            times: Arc::default(),
         }
+    }
+
+    /// What building takes, as it goes on.
+    pub fn times(&self) -> Arc<BuildTimes> {
+        self.times.clone()
     }
 
     /// Adds an entry. Requires: internal order.
@@ -108,8 +115,9 @@ impl<'a> Output<'a> {
             self.finish_table(None)?;
         }
         if !self.finished.is_empty() && !is_planted(Bug::SkipDirSync) {
-            self.fs
-                .sync_dir(&self.options.dir)
+            self.times
+                .names
+                .time(|| self.fs.sync_dir(&self.options.dir))
                 .map_err(|error| Error::io("sync", &self.options.dir, error))?;
         }
         self.paths.clear();
@@ -119,13 +127,14 @@ impl<'a> Output<'a> {
     fn create(&mut self) -> Result<(u64, TableBuilder)> {
         let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
         let path = file_name::table(&self.options.dir, number);
-        let file = self.fs.create(&path).map_err(|error| Error::io("create", &path, error))?;
+        let file = self.times.names.time(|| self.fs.create(&path));
+        let file = file.map_err(|error| Error::io("create", &path, error))?;
         self.paths.push(path.clone());
         let options = TableBuilderOptions {
             block_bytes: self.options.block_bytes,
             compression: self.options.compression,
         };
-        Ok((number, TableBuilder::new(file, path, number, options)))
+        Ok((number, TableBuilder::new(file, path, number, options, self.times())))
     }
 
     /// Closes the open file, whose keys all lie below `next_key`.

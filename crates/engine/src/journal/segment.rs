@@ -19,6 +19,7 @@ use crate::fault_points::{Bug, is_planted};
 use crate::file_cache::FileCache;
 use crate::file_name;
 use crate::options::Reading;
+use crate::stages::Recorder;
 use crate::vfs::{File, FileSystem};
 
 /// Where the journal's files are and how they are read.
@@ -32,6 +33,8 @@ pub struct JournalFiles {
     pub file_cache: Arc<FileCache>,
     /// How values are read.
     pub reading: Reading,
+    /// The store's books.
+    pub recorder: Arc<Recorder>,
 }
 
 /// One file of the journal.

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 use super::ahead::AheadMap;
 use super::record::Salt;
 use super::segment::{JournalFiles, Segment};
 use super::segment_header::{SegmentHeader, SegmentType};
 use crate::error::{Error, Result};
 use crate::file_name;
+use crate::lock::Mutex;
+use crate::stages::Stage;
 use crate::vfs::File;
 
 /// Most segments held ready.
@@ -72,7 +72,7 @@ struct Returned {
     map: Option<Arc<AheadMap>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
     ready: VecDeque<Spare>,
     preparing: usize,
@@ -101,6 +101,7 @@ impl SegmentPool {
         options: SegmentOptions,
         next_file_number: Arc<AtomicU64>,
     ) -> SegmentPool {
+        let recorder = files.recorder.clone();
         SegmentPool {
             files,
             options,
@@ -109,7 +110,7 @@ impl SegmentPool {
             scale_bytes: AtomicU64::new(0),
             is_disk_full: AtomicBool::new(false),
             dead_bytes: AtomicU64::new(0),
-            inner: Mutex::new(Inner { ready: VecDeque::new(), preparing: 0, returned: Vec::new() }),
+            inner: Mutex::new(Stage::LockSpares, &recorder, Inner::default()),
         }
     }
 

@@ -11,10 +11,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 
 use super::segment::Segment;
 use crate::error::{Error, Result};
+use crate::lock::Mutex;
+use crate::stages::{Recorder, Stage};
+use crate::vfs::cycles;
 
 /// Turns of looking whether the leader is done before going to sleep: a few microseconds, less than
 /// what a wake-up costs.
@@ -41,13 +44,14 @@ pub struct SyncState {
     last_append_ms: AtomicU64,
     unsynced_since_ms: AtomicU64,
     is_poisoned: AtomicBool,
+    recorder: Arc<Recorder>,
     inner: Mutex<Inner>,
     done: Condvar,
 }
 
 impl SyncState {
     /// The state of a journal that reaches to `lsn`, all of it durable.
-    pub fn new(lsn: u64) -> SyncState {
+    pub fn new(lsn: u64, recorder: &Arc<Recorder>) -> SyncState {
         SyncState {
             position: AtomicU64::new(lsn),
             appended: AtomicU64::new(lsn),
@@ -56,7 +60,12 @@ impl SyncState {
             last_append_ms: AtomicU64::new(0),
             unsynced_since_ms: AtomicU64::new(0),
             is_poisoned: AtomicBool::new(false),
-            inner: Mutex::new(Inner { unsynced: Vec::new(), has_leader: false, cause: None }),
+            inner: Mutex::new(
+                Stage::LockSync,
+                recorder,
+                Inner { unsynced: Vec::new(), has_leader: false, cause: None },
+            ),
+            recorder: recorder.clone(),
             done: Condvar::new(),
         }
     }
@@ -104,22 +113,28 @@ impl SyncState {
     /// `ReadOnly` when a sync failed, now or before.
     pub fn sync_upto(&self, lsn: u64) -> Result<bool> {
         let lsn = lsn.min(self.position.load(Ordering::Acquire));
+        let from = cycles::now();
         let mut spins = 0;
         while self.synced_lsn() < lsn && spins < SPINS_MAX && self.has_leader() {
             std::hint::spin_loop();
             spins += 1;
         }
+        let mut has_waited = spins > 0;
         let mut inner = self.inner.lock();
         loop {
             if inner.cause.is_some() {
                 return Err(read_only(inner.cause.as_ref()));
             }
             if self.synced_lsn() >= lsn {
+                if has_waited {
+                    self.recorder.note_wait(Stage::SyncWait, from);
+                }
                 return Ok(false);
             }
             if !inner.has_leader {
                 break;
             }
+            has_waited = true;
             self.done.wait(&mut inner);
         }
         inner.has_leader = true;
@@ -130,7 +145,9 @@ impl SyncState {
         let round: Vec<(Arc<Segment>, bool)> =
             inner.unsynced.iter().map(|segment| (segment.clone(), segment.is_sealed())).collect();
         drop(inner);
+        let from = cycles::now();
         let outcome = round.iter().try_for_each(|(segment, _)| segment.sync());
+        self.recorder.note_wait(Stage::SyncJournal, from);
         self.finish_round(target, &round, outcome)
     }
 

@@ -16,6 +16,7 @@ use crate::batch::WriteBatch;
 use crate::error::Result;
 use crate::file_cache::FileCache;
 use crate::options::Reading;
+use crate::stages::Recorder;
 use crate::vfs::{Advice, File, FileSystem, SegmentMap};
 
 #[derive(Debug, Default)]
@@ -297,6 +298,7 @@ impl Bench {
             dir: PathBuf::from("/store"),
             file_cache: Arc::new(FileCache::new(fs.clone(), 4)),
             reading: if is_mapped { Reading::Mapped } else { Reading::Pread },
+            recorder: Arc::new(Recorder::new(0)),
         };
         let next_file_number = Arc::new(AtomicU64::new(next_file_number));
         Bench { fs, files: Arc::new(files), is_mapped, next_file_number }
@@ -334,7 +336,7 @@ impl Bench {
         };
         let pool = SegmentPool::new(self.files.clone(), options, self.next_file_number.clone());
         let pool = Arc::new(pool);
-        let sync = Arc::new(SyncState::new(end.lsn));
+        let sync = Arc::new(SyncState::new(end.lsn, &self.files.recorder));
         let writer = JournalWriter::new(pool.clone(), sync.clone(), end);
         TestJournal { pool, sync, writer, next_seqno }
     }

@@ -22,6 +22,7 @@ use crate::sstable::frame::{FrameEncoder, TRAILER_BYTES, encode_plain};
 use crate::sstable::point_index::{BLOCKS_MAX, BUCKET_BYTES, Place, PointIndexBuilder};
 use crate::sstable::properties::{Properties, PropertiesBuilder};
 use crate::sstable::range_deletions;
+use crate::stages::Stopwatch;
 use crate::vfs::File;
 
 /// Largest inline value. A longer one belongs in the journal.
@@ -43,6 +44,29 @@ pub struct TableBuilderOptions {
     pub compression: Compression,
 }
 
+/// Where the time of building tables goes. Adding an entry to an open block is not in it.
+#[derive(Debug, Default)]
+pub struct BuildTimes {
+    /// Finishing blocks and tables, with the writing and syncing of contents.
+    finishing: Stopwatch,
+    /// Writing and syncing contents.
+    contents: Stopwatch,
+    /// Making files and syncing their names, which is for who owns the builder to count.
+    pub names: Stopwatch,
+}
+
+impl BuildTimes {
+    /// Nanoseconds of building blocks and indexes.
+    pub fn build_ns(&self) -> u64 {
+        self.finishing.ns().saturating_sub(self.contents.ns())
+    }
+
+    /// Nanoseconds of making, writing and syncing files.
+    pub fn write_ns(&self) -> u64 {
+        self.contents.ns() + self.names.ns()
+    }
+}
+
 /// A table that was written and synced.
 #[derive(Debug, Clone)]
 pub struct BuiltTable {
@@ -55,6 +79,7 @@ pub struct BuiltTable {
 /// Writes one table.
 pub struct TableBuilder {
     output: Output,
+    times: Arc<BuildTimes>,
     block_bytes: usize,
     block: BlockBuilder,
     raw: Vec<u8>,
@@ -70,18 +95,21 @@ pub struct TableBuilder {
 
 impl TableBuilder {
     /// A builder that writes table `number` to the empty `file`, whose path is for error messages.
+    /// What it takes is added to `times`.
     pub fn new(
         file: Arc<dyn File>,
         path: PathBuf,
         number: u64,
         options: TableBuilderOptions,
+        times: Arc<BuildTimes>,
     ) -> Self {
         assert!(
             (256..=BLOCK_BYTES_MAX).contains(&options.block_bytes),
             "block_bytes is 256 to {BLOCK_BYTES_MAX}"
         );
         TableBuilder {
-            output: Output::new(file, path, number),
+            output: Output::new(file, path, number, times.clone()),
+            times,
             block_bytes: options.block_bytes,
             block: BlockBuilder::default(),
             raw: Vec::new(),
@@ -109,7 +137,8 @@ impl TableBuilder {
         }
         assert!(entry.seqno <= SEQNO_MAX, "a SeqNo has 56 bits");
         if !self.block.fits(user_key, entry, self.block_bytes) {
-            self.finish_block()?;
+            let times = self.times.clone();
+            times.finishing.time(|| self.finish_block())?;
         }
         if new_key {
             let place = Place { block: self.fences.len(), slot: self.block.len() };
@@ -156,8 +185,13 @@ impl TableBuilder {
     }
 
     /// Writes what is left, and syncs the file. Requires: something was added.
-    pub fn finish(mut self) -> Result<BuiltTable> {
+    pub fn finish(self) -> Result<BuiltTable> {
         assert!(!self.is_empty(), "a table holds at least one entry or deleted range");
+        let times = self.times.clone();
+        times.finishing.time(|| self.finish_file())
+    }
+
+    fn finish_file(mut self) -> Result<BuiltTable> {
         self.finish_block()?;
         self.range_tombstones.sort();
         let output = &mut self.output;
@@ -226,12 +260,13 @@ struct Output {
     offset: u64,
     /// Bytes whose writing back was started.
     started: u64,
+    times: Arc<BuildTimes>,
 }
 
 impl Output {
-    fn new(file: Arc<dyn File>, path: PathBuf, number: u64) -> Self {
+    fn new(file: Arc<dyn File>, path: PathBuf, number: u64, times: Arc<BuildTimes>) -> Self {
         let buffer = Vec::with_capacity(WRITE_BYTES + BLOCK_BYTES_MAX);
-        Output { file, path, number, buffer, offset: 0, started: 0 }
+        Output { file, path, number, buffer, offset: 0, started: 0, times }
     }
 
     /// Zeros up to a multiple of `alignment`.
@@ -263,7 +298,8 @@ impl Output {
         }
         self.write_buffer()?;
         if self.offset - self.started >= WRITEBACK_BYTES {
-            self.file.start_writeback(self.started, self.offset - self.started);
+            let (from, bytes) = (self.started, self.offset - self.started);
+            self.times.contents.time(|| self.file.start_writeback(from, bytes));
             self.started = self.offset;
         }
         Ok(())
@@ -271,8 +307,9 @@ impl Output {
 
     fn write_buffer(&mut self) -> Result<()> {
         let written = self.offset - self.buffer.len() as u64;
-        self.file
-            .write_all_at(&self.buffer, written)
+        self.times
+            .contents
+            .time(|| self.file.write_all_at(&self.buffer, written))
             .map_err(|source| Error::io("write", &self.path, source))?;
         self.buffer.clear();
         Ok(())
@@ -280,7 +317,10 @@ impl Output {
 
     fn finish(&mut self) -> Result<u64> {
         self.write_buffer()?;
-        self.file.sync_data().map_err(|source| Error::io("sync", &self.path, source))?;
+        self.times
+            .contents
+            .time(|| self.file.sync_data())
+            .map_err(|source| Error::io("sync", &self.path, source))?;
         Ok(self.offset)
     }
 }

@@ -14,6 +14,7 @@ use crate::key::{SEQNO_MAX, SeqNo};
 use crate::sstable::block::{Block, BlockHeader};
 use crate::sstable::reader::Table;
 use crate::sstable::source::Purpose;
+use crate::stages::Stopwatch;
 
 /// Bytes that a pass reads at once when the file is not mapped: a system call for 64 blocks.
 const READ_AHEAD_BYTES: u64 = 256 << 10;
@@ -40,6 +41,8 @@ pub struct TableIter {
     valid: bool,
     /// Frames read ahead, and the offset of the first.
     ahead: (u64, Bytes),
+    /// Told how long blocks take to get.
+    watch: Option<Arc<Stopwatch>>,
 }
 
 impl Table {
@@ -60,11 +63,17 @@ impl Table {
             seqno: 0,
             valid: false,
             ahead: (0, Bytes::new()),
+            watch: None,
         }
     }
 }
 
 impl TableIter {
+    /// Has `watch` told how long blocks take to get.
+    pub fn timed(self, watch: Option<Arc<Stopwatch>>) -> TableIter {
+        TableIter { watch, ..self }
+    }
+
     fn block(&self) -> Block<'_> {
         Block::with_header(&self.bytes, self.header)
     }
@@ -75,7 +84,10 @@ impl TableIter {
             return Ok(());
         }
         self.loaded = None;
-        self.bytes = self.read(number, direction)?;
+        self.bytes = match self.watch.clone() {
+            Some(watch) => watch.time(|| self.read(number, direction))?,
+            None => self.read(number, direction)?,
+        };
         self.header = self.table.parse(number, &self.bytes)?.header();
         self.loaded = Some(number);
         Ok(())

@@ -24,9 +24,9 @@ mod inspect;
 #[cfg(test)]
 mod tests;
 
-pub use builder::{BuiltTable, INLINE_BYTES_MAX, TableBuilder, TableBuilderOptions};
+pub use builder::{BuildTimes, BuiltTable, INLINE_BYTES_MAX, TableBuilder, TableBuilderOptions};
 pub use inspect::inspect;
 pub use iter::TableIter;
 pub use properties::{Properties, SegmentRef};
-pub use reader::{ReadCounters, Table};
+pub use reader::Table;
 pub use verify::Damage;

@@ -7,7 +7,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::block_cache::BlockCache;
 use crate::coding::Decoder;
@@ -25,26 +24,8 @@ use crate::sstable::point_index::{Place, PointIndex};
 use crate::sstable::properties::Properties;
 use crate::sstable::range_deletions;
 use crate::sstable::source::{BlockBytes, Purpose, TableSource};
+use crate::stages::{Exit, Stage, Trace};
 use crate::vfs::{Advice, File};
-
-/// What look-ups in tables did. Each counts on its own; together they may be off by what is under way.
-#[derive(Debug, Default)]
-pub struct ReadCounters {
-    /// Look-ups that the point index answered: absent.
-    pub index_exits: AtomicU64,
-    /// Blocks that look-ups used, from wherever.
-    pub block_fetches: AtomicU64,
-    /// Those of them that the block cache had.
-    pub cache_hits: AtomicU64,
-    /// Look-ups that used a block for a key that the table does not hold.
-    pub false_positives: AtomicU64,
-    /// Look-ups that found an entry.
-    pub found: AtomicU64,
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
 
 /// A table that is open for reading.
 #[derive(Debug)]
@@ -117,13 +98,14 @@ impl Table {
         hash: u64,
         max_seqno: SeqNo,
         wait: bool,
-        counters: &ReadCounters,
+        trace: &mut Trace<'_>,
     ) -> Result<Option<Entry>> {
         let purpose = Purpose::Lookup { wait };
-        let mut excluded = &counters.index_exits;
+        let mut excluded = Exit::FileFilter;
         for place in self.index.candidates(hash) {
-            excluded = &counters.false_positives;
-            let bytes = match self.lookup_block(place.block, purpose, counters) {
+            trace.lap(Stage::TableFilter);
+            excluded = Exit::FileInVain;
+            let bytes = match self.lookup_block(place.block, purpose, trace) {
                 Err(Error::Corruption { .. }) if is_planted(Bug::FallThroughOnCorruptBlock) => {
                     continue;
                 }
@@ -132,21 +114,25 @@ impl Table {
             let block = self.parse(place.block, bytes.bytes())?;
             let entry = block.entry(place.slot).ok_or_else(|| self.malformed(place.block))?;
             if !block.key_is(&entry, user_key) {
+                trace.lap(Stage::TableSearch);
                 continue;
             }
+            let exit = if bytes.cached { Exit::FileCache } else { Exit::FileBlock };
             let entry = if entry.seqno <= max_seqno {
                 let entry = entry.decode(&bytes.owner);
                 Some(entry.ok_or_else(|| self.malformed(place.block))?)
             } else {
-                self.older_version(user_key, place, max_seqno, bytes, purpose, counters)?
+                self.older_version(user_key, place, max_seqno, bytes, purpose, trace)?
             };
-            if entry.is_some() {
-                count(&counters.found);
-            }
+            trace.lap(Stage::TableSearch);
+            trace.count(if entry.is_some() { exit } else { Exit::FileInVain });
             // The index names each key once, so no other candidate can be it.
             return Ok(entry);
         }
-        count(excluded);
+        if excluded == Exit::FileFilter {
+            trace.lap(Stage::TableFilter);
+        }
+        trace.count(excluded);
         Ok(None)
     }
 
@@ -159,7 +145,7 @@ impl Table {
         max_seqno: SeqNo,
         mut bytes: BlockBytes<'a>,
         purpose: Purpose,
-        counters: &ReadCounters,
+        trace: &mut Trace<'_>,
     ) -> Result<Option<Entry>> {
         let mut number = place.block;
         loop {
@@ -178,7 +164,7 @@ impl Table {
             if number == self.fences.len() || self.fences.first_key(number) != user_key {
                 return Ok(None);
             }
-            bytes = self.lookup_block(number, purpose, counters)?;
+            bytes = self.lookup_block(number, purpose, trace)?;
         }
     }
 
@@ -187,13 +173,15 @@ impl Table {
         &self,
         block: usize,
         purpose: Purpose,
-        counters: &ReadCounters,
+        trace: &mut Trace<'_>,
     ) -> Result<BlockBytes<'_>> {
         let bytes = self.block_bytes(block, purpose)?;
-        count(&counters.block_fetches);
-        if bytes.cached {
-            count(&counters.cache_hits);
-        }
+        let (stage, counted) = match bytes.cached {
+            true => (Stage::TableCache, Exit::BlockCached),
+            false => (Stage::TableFetch, Exit::BlockFetched),
+        };
+        trace.lap(stage);
+        trace.count(counted);
         Ok(bytes)
     }
 

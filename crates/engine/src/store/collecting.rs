@@ -26,6 +26,7 @@ use crate::journal::{
     Collected, CollectedIndex, CollectedWriter, Record, Segment, SegmentReader, Step, ValuePlace,
 };
 use crate::key::{SEQNO_MAX, SeqNo, ValueKind};
+use crate::stages::Stage;
 use crate::version::{SegmentKind, SegmentMeta, VersionEdit};
 
 impl Inner {
@@ -47,6 +48,7 @@ impl Inner {
         if picked.is_empty() {
             return Ok(false);
         }
+        let mut trace = self.recorder.begin_rare();
         // Listed after the tables were looked at: a snapshot that is pinned later sees nothing older
         // than what the tables show.
         let snapshots = self.snapshots.list();
@@ -62,13 +64,17 @@ impl Inner {
             writer.abandon();
             return Err(error);
         }
+        trace.lap(Stage::CollectCopy);
         let collected = writer.finish()?;
+        trace.lap(Stage::CollectSync);
         let installed = self.install_collected(&state, &picked, &collected);
         // After a failed sync of the manifest, it may name the new segment.
         if installed.is_err() && self.poison.get().is_none() {
             let _ = self.resources.fs.remove(collected.segment.path());
         }
         installed?;
+        trace.lap(Stage::CollectInstall);
+        trace.total(Stage::CollectTotal);
         let number = collected.segment.number();
         let referred = self.state.load().version.segments.live(number).count;
         let mut collected_values = self.collected_values.lock();
@@ -221,12 +227,12 @@ impl Collector<'_> {
         segment: u64,
         offset: u64,
     ) -> Result<Option<Entry>> {
-        let counters = &self.inner.read_counters;
+        let mut trace = self.inner.recorder.begin_unrecorded();
         let after = self.snapshots.partition_point(|&snapshot| snapshot < seqno);
         let readers = self.snapshots[after..].iter().rev().copied();
         for reader in std::iter::once(SEQNO_MAX).chain(readers) {
-            let found = find_in_tables(&self.state.version, key, reader, true, counters)?;
-            let Some(entry) = found.filter(|entry| entry.seqno == seqno) else { continue };
+            let found = find_in_tables(&self.state.version, key, reader, true, &mut trace)?;
+            let Some(entry) = found.entry.filter(|entry| entry.seqno == seqno) else { continue };
             if let Body::Ref(pointer) = &entry.body
                 && let Some((to, at)) = self.state.segments.locate(pointer)
                 && (to.number(), at) == (segment, offset)

@@ -1,5 +1,6 @@
 //! Compactions: running what [`pick`] chose.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -15,7 +16,9 @@ use crate::error::Result;
 use crate::file_name;
 use crate::iter::merging::Source;
 use crate::key::SeqNo;
+use crate::stages::{Stage, Stopwatch, Trace};
 use crate::version::{LiveTable, RunIter, TableMeta};
+use crate::vfs::cycles;
 
 /// Without a write for this long a store is idle: what is dead is cleaned up then.
 pub(super) const IDLE_AFTER: Duration = Duration::from_secs(1);
@@ -35,6 +38,7 @@ pub(super) enum Compacted {
 impl Inner {
     /// Runs one compaction job, if one is due. Requires: the caller holds `compacting`.
     pub(super) fn compact_one(&self, idle: bool, manual: Option<Slice>) -> Result<Compacted> {
+        let mut trace = self.recorder.begin_rare();
         let version = self.state.load().version.clone();
         let snapshots = self.snapshots.list();
         let options = PickOptions {
@@ -49,26 +53,30 @@ impl Inner {
             boundaries: &boundaries,
             range_tombstones: &|table| table.range_tombstones().collect(),
         };
-        let edit = match pick::pick(&version, &options) {
+        let choice = pick::pick(&version, &options);
+        trace.lap(Stage::CompactionPick);
+        let edit = match choice {
             Choice::DoNothing => return Ok(Compacted::Nothing),
             Choice::Move(moved) => moved.edit(moved.run.id(|| self.take_number())),
             Choice::Drop(drop) => drop.edit(),
             Choice::Merge(merge) => {
-                self.merge(&merge, &snapshots)?;
+                self.merge(&merge, &snapshots, &mut trace)?;
                 return Ok(Compacted::Job(merge.slice.end));
             }
         };
         self.install(&mut self.tree.lock(), edit, |_| {})?;
+        trace.lap(Stage::CompactionInstall);
+        trace.total(Stage::CompactionTotal);
         let start = options.manual.and_then(|slice| slice.start);
         Ok(Compacted::Job(Some(start.unwrap_or_default())))
     }
 
-    fn merge(&self, merge: &Merge, snapshots: &[SeqNo]) -> Result<()> {
+    fn merge(&self, merge: &Merge, snapshots: &[SeqNo], trace: &mut Trace<'_>) -> Result<()> {
+        let reading = Arc::new(Stopwatch::default());
         let segments = self.state.load().segments.clone();
-        let sources = merge
-            .inputs
-            .iter()
-            .map(|input| -> Source { Box::new(RunIter::new(input.tables.clone(), false)) });
+        let sources = merge.inputs.iter().map(|input| -> Source {
+            Box::new(RunIter::new(input.tables.clone(), false).timed(reading.clone()))
+        });
         let job = Job {
             sources: sources.collect(),
             range_tombstones: merge.tables().flat_map(|table| table.range_tombstones()).collect(),
@@ -81,7 +89,20 @@ impl Inner {
             cancel: &self.cancel,
         };
         let output = self.output(merge.output_level);
+        let from = cycles::now();
         let result = job::run(job, &self.resources.fs, &self.next_file_number, output)?;
+        let all_ns = cycles::to_ns(cycles::now() - from);
+        let (read_ns, times) = (reading.ns(), &result.times);
+        let elsewhere_ns = read_ns + times.build_ns() + times.write_ns();
+        for (stage, ns) in [
+            (Stage::CompactionRead, read_ns),
+            (Stage::CompactionMerge, all_ns.saturating_sub(elsewhere_ns)),
+            (Stage::CompactionBuild, times.build_ns()),
+            (Stage::CompactionWrite, times.write_ns()),
+        ] {
+            self.recorder.record_ns(stage, ns);
+        }
+        trace.skip();
         let metas: Vec<TableMeta> = result.tables.iter().map(table_meta).collect();
         let bytes_out = result.tables.iter().map(|table| table.built.file_bytes).sum();
         let installed = {
@@ -93,6 +114,8 @@ impl Inner {
             self.discard(&result.tables);
         }
         installed?;
+        trace.lap(Stage::CompactionInstall);
+        trace.total(Stage::CompactionTotal);
         add(&self.counters.compactions, 1);
         add(&self.counters.compaction_bytes_read, merge.input_bytes());
         add(&self.counters.compaction_bytes_written, bytes_out);

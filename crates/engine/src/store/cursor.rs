@@ -18,6 +18,7 @@ use crate::iter::merging::Source;
 use crate::iter::{InternalIterator, MergingIterator};
 use crate::key::{self, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
+use crate::stages::Recorder;
 use crate::version::RunIter;
 use crate::vfs::Clock;
 
@@ -68,6 +69,7 @@ enum Direction {
 pub struct Cursor {
     state: Arc<ReadState>,
     clock: Arc<dyn Clock>,
+    recorder: Arc<Recorder>,
     merged: MergingIterator,
     range_tombstones: RangeTombstones,
     seqno: SeqNo,
@@ -88,6 +90,7 @@ impl Cursor {
     pub(super) fn new(
         state: Arc<ReadState>,
         clock: Arc<dyn Clock>,
+        recorder: Arc<Recorder>,
         seqno: SeqNo,
         options: &ScanOptions,
     ) -> Cursor {
@@ -114,6 +117,7 @@ impl Cursor {
         Cursor {
             state,
             clock,
+            recorder,
             merged: MergingIterator::new(sources),
             range_tombstones: RangeTombstones::new(tombstones),
             seqno,
@@ -215,7 +219,7 @@ impl Cursor {
 
     /// The value, read from the journal if it is there. Requires: valid.
     pub fn value(&self) -> Result<Bytes> {
-        self.state.value(self.shown(), true)
+        self.state.value(self.shown(), true, &mut self.recorder.begin())
     }
 
     fn shown(&self) -> &Entry {

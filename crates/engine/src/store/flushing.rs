@@ -14,7 +14,10 @@ use crate::iter::merging::Source;
 use crate::journal::JournalPosition;
 use crate::memtable::Memtable;
 use crate::resources::Work;
+use crate::stages::{Stage, Trace};
 use crate::version::{Added, VersionEdit};
+use crate::vfs::cycles;
+use crate::waits;
 
 /// Failed background work is tried again after this.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -24,8 +27,11 @@ impl Inner {
     pub(super) fn flush_one(&self) -> bool {
         let Some((memtable, end)) = self.pick_flush() else { return false };
         let started_ns = self.resources.clock.steady_ns();
-        let result = self.write_memtable(&memtable, end);
+        let mut trace = self.recorder.begin_rare();
+        let result = self.write_memtable(&memtable, end, &mut trace);
         let result = self.note_written(&memtable, result).and_then(|()| self.install_flushes());
+        trace.lap(Stage::FlushInstall);
+        trace.total(Stage::FlushTotal);
         let elapsed_ns = self.resources.clock.steady_ns() - started_ns;
         self.throttle.note_drain(memtable.bytes() as u64, Duration::from_nanos(elapsed_ns));
         match &result {
@@ -60,6 +66,7 @@ impl Inner {
         let (memtable, end) = (picked.memtable.clone(), picked.end);
         if is_waiting(picked) {
             picked.state = FlushState::Running;
+            self.recorder.note(Stage::FlushWait, picked.since);
         }
         let has_more = flushes.pending.iter().any(is_waiting);
         flushes.running += 1;
@@ -98,6 +105,7 @@ impl Inner {
         &self,
         memtable: &Arc<Memtable>,
         end: JournalPosition,
+        trace: &mut Trace<'_>,
     ) -> Result<Option<Vec<OutputTable>>> {
         let is_written = self.flushes.lock().pending.iter().any(|pending| {
             Arc::ptr_eq(&pending.memtable, memtable)
@@ -119,9 +127,11 @@ impl Inner {
             cancel: &std::sync::atomic::AtomicBool::new(false),
         };
         let result = job::run(job, &self.resources.fs, &self.next_file_number, self.output(0))?;
+        trace.lap(Stage::FlushWrite);
         // What a table points at must be on disk before the manifest names the table, and replay takes
         // everything before its start for durable.
         self.sync_upto(end.lsn)?;
+        trace.lap(Stage::FlushSync);
         let bytes = result.tables.iter().map(|table| table.built.file_bytes).sum();
         add(&self.counters.flush_bytes_written, bytes);
         Ok(Some(result.tables))
@@ -190,6 +200,10 @@ impl Inner {
             while self.flush_one() {}
         }
         let mut flushes = self.flushes.lock();
+        if flushes.pending.is_empty() {
+            return Ok(());
+        }
+        let from = cycles::now();
         while !flushes.pending.is_empty() {
             if let Some(failure) = &flushes.failure {
                 return Err(failure.clone());
@@ -201,6 +215,9 @@ impl Inner {
             self.request(Work::Flush);
             self.flush_ended.wait_for(&mut flushes, RETRY_AFTER);
         }
+        drop(flushes);
+        let waited = Duration::from_nanos(cycles::to_ns(cycles::now() - from));
+        waits::note(Stage::FlushWait.name(), waited);
         Ok(())
     }
 

@@ -19,13 +19,15 @@ use crate::error::{Error, Result};
 use crate::journal::{
     JournalPosition, JournalWriter, SEGMENT_HEADER_BYTES, Segment, SegmentPool, SyncState,
 };
+use crate::lock;
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::obsolete::ObsoleteQueue;
 use crate::options::Options;
 use crate::resources::{Participant, Resources, Work};
-use crate::sstable::ReadCounters;
+use crate::stages::Recorder;
 use crate::stall::{self, Throttle};
+use crate::vfs::cycles;
 
 /// Writers that wait for room wait in vain when there was none for this long.
 const STALLED_AFTER_NS: u64 = 1_000_000_000;
@@ -37,35 +39,37 @@ pub(crate) struct Inner {
     pub(super) dir: PathBuf,
     pub(super) options: Options,
     pub(super) resources: Arc<Resources>,
+    /// The books.
+    pub(super) recorder: Arc<Recorder>,
     /// The directory's lock; let go by `close`.
     pub(super) lock: Mutex<Option<Box<dyn Send + Sync>>>,
 
     /// Everything a read needs.
     pub(super) state: ArcSwap<ReadState>,
     /// Held while `state` is replaced.
-    pub(super) install: Mutex<()>,
+    pub(super) install: lock::Mutex<()>,
     /// The last write that reads see.
     pub(super) visible_seqno: AtomicU64,
     pub(super) snapshots: SnapshotList,
 
     /// One writer at a time.
-    pub(super) commit: Mutex<Commit>,
+    pub(super) commit: lock::Mutex<Commit>,
     pub(super) sync: Arc<SyncState>,
     pub(super) pool: Arc<SegmentPool>,
     /// The segments that replay would read, oldest first; the last takes the writes.
-    pub(super) log: Mutex<Vec<LogSegment>>,
+    pub(super) log: lock::Mutex<Vec<LogSegment>>,
     /// Segments that nothing durable refers to, waiting for their last reader.
     pub(super) retired: Mutex<Vec<Arc<Segment>>>,
 
     /// One edit at a time.
-    pub(super) tree: Mutex<Tree>,
+    pub(super) tree: lock::Mutex<Tree>,
     /// The newest segment of the log that the manifest names.
     pub(super) named_segment: AtomicU64,
     pub(super) next_file_number: Arc<AtomicU64>,
     pub(super) obsolete: Arc<ObsoleteQueue>,
 
     /// Memtables on their way out, oldest first.
-    pub(super) flushes: Mutex<FlushQueue>,
+    pub(super) flushes: lock::Mutex<FlushQueue>,
     /// Signalled when a flush ended, well or not.
     pub(super) flush_ended: Condvar,
     pub(super) immutable_bytes: AtomicUsize,
@@ -86,7 +90,6 @@ pub(crate) struct Inner {
     /// Tells running jobs to give up.
     pub(super) cancel: AtomicBool,
     pub(super) counters: Counters,
-    pub(super) read_counters: ReadCounters,
     /// Clock reading by which a sync must have started; `NEVER_NS` for none.
     pub(super) sync_due_ns: AtomicU64,
     /// Nothing was written since idle work last found nothing to do.
@@ -154,6 +157,15 @@ pub(super) struct PendingFlush {
     /// Where the journal goes on after it.
     pub(super) end: JournalPosition,
     pub(super) state: FlushState,
+    /// Reading of the cycle counter when it became one.
+    pub(super) since: u64,
+}
+
+impl PendingFlush {
+    /// One that waits from now on.
+    pub(super) fn new(memtable: Arc<Memtable>, end: JournalPosition) -> PendingFlush {
+        PendingFlush { memtable, end, state: FlushState::Waiting, since: cycles::now() }
+    }
 }
 
 #[derive(Debug)]

@@ -216,8 +216,9 @@ impl Inner {
         if let Some((segment, offset)) = state.segments.locate(pointer) {
             return Ok(offset + u64::from(pointer.length) <= segment.end());
         }
+        let mut trace = self.recorder.begin_unrecorded();
         for reader in self.snapshots.list().into_iter().chain([SEQNO_MAX]) {
-            let seen = find_in_tables(&state.version, user_key, reader, true, &self.read_counters)?;
+            let seen = find_in_tables(&state.version, user_key, reader, true, &mut trace)?.entry;
             if seen.is_some_and(|entry| entry.seqno == seqno) {
                 return Ok(false);
             }

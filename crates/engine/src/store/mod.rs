@@ -4,6 +4,8 @@
 //! `cursor`, `durability`, `flushing`, `compacting`, `collecting`, `maintenance`; `tree` is where
 //! they meet, and `background` is what the threads call.
 
+#[cfg(test)]
+mod stage_tests;
 mod state;
 mod stats;
 mod cursor;
@@ -33,6 +35,7 @@ use crate::head::Head;
 use crate::key::SeqNo;
 use crate::options::{Durability, Options};
 use crate::resources::{ResourceOptions, Resources};
+use crate::stages::Stages;
 use inner::Inner;
 
 pub use cursor::{Cursor, Range, RangeHeads};
@@ -287,6 +290,18 @@ impl Store {
     /// Figures of the store.
     pub fn stats(&self) -> Stats {
         self.inner.stats()
+    }
+
+    /// The books: how long each stage took and where reads ended, since the store was opened.
+    /// [`Stages::since`] gives what came between two calls.
+    pub fn stages(&self) -> Stages {
+        self.inner.recorder.stages()
+    }
+
+    /// Times one operation in `sample_every` from now on, at most 1,048,576;
+    /// 0: none.
+    pub fn set_sample_every(&self, sample_every: u32) {
+        self.inner.recorder.set_sample_every(sample_every);
     }
 
     /// Why writing has ended, if it has; reads go on.

@@ -16,9 +16,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 
 use super::durability::NEVER_NS;
-use super::inner::{
-    Commit, FlushQueue, FlushState, Inner, LogSegment, OpeningFigures, PendingFlush, Tree,
-};
+use super::inner::{Commit, FlushQueue, Inner, LogSegment, OpeningFigures, PendingFlush, Tree};
 use super::snapshot::SnapshotList;
 use super::state::{ReadState, SegmentEntry, Segments};
 use super::tree::{dead_journal_bytes, open_table, seqno_reserve};
@@ -31,11 +29,13 @@ use crate::journal::{
     Segment, SegmentOptions, SegmentPool, SyncState, recover,
 };
 use crate::key::hash;
+use crate::lock;
 use crate::manifest::{self, Manifest};
 use crate::memtable::Memtable;
 use crate::obsolete::ObsoleteQueue;
 use crate::options::{Durability, JournalWriting, Options};
 use crate::resources::{Participant, Resources, Work};
+use crate::stages::{Recorder, Stage};
 use crate::version::Version;
 
 impl Inner {
@@ -47,8 +47,10 @@ impl Inner {
     ) -> Result<Arc<Inner>> {
         options.check()?;
         let started_ns = resources.clock.steady_ns();
+        let recorder = Arc::new(Recorder::new(options.sample_every));
         let lock = lock_directory(dir, &options, &resources)?;
-        let opening = Opening { dir, options: &options, resources: &resources };
+        let opening =
+            Opening { dir, options: &options, resources: &resources, recorder: &recorder };
         let names = opening.list()?;
         let obsolete = ObsoleteQueue::new();
         let (version, old_manifest) = opening.recover_manifest(&names, &obsolete)?;
@@ -59,6 +61,7 @@ impl Inner {
             dir: dir.to_owned(),
             file_cache: resources.file_cache.clone(),
             reading: options.reading,
+            recorder: recorder.clone(),
         });
         let mut segments = opening.open_segments(&files, &version)?;
         let replayed = opening.replay(&files, &names, &version)?;
@@ -82,7 +85,7 @@ impl Inner {
         for &(number, bytes) in &replayed.recovered.spares {
             pool.adopt(number, bytes);
         }
-        let sync = Arc::new(SyncState::new(end.lsn));
+        let sync = Arc::new(SyncState::new(end.lsn, &recorder));
         let immutable_bytes: usize = replayed.pending.iter().map(|p| p.memtable.bytes()).sum();
         resources.memtable_bytes.fetch_add(immutable_bytes, Ordering::Relaxed);
         let state = ReadState {
@@ -91,28 +94,33 @@ impl Inner {
             version: Arc::new(version),
             segments: Arc::new(segments),
         };
+        let flushes = FlushQueue { pending: replayed.pending, ..FlushQueue::default() };
         let inner = Arc::new_cyclic(|this: &Weak<Inner>| Inner {
             this: this.clone(),
             dir: dir.to_owned(),
             lock: Mutex::new(Some(lock)),
             state: ArcSwap::from_pointee(state),
-            install: Mutex::new(()),
+            install: lock::Mutex::new(Stage::LockInstall, &recorder, ()),
             visible_seqno: AtomicU64::new(last_seqno),
             snapshots: SnapshotList::default(),
-            commit: Mutex::new(Commit {
-                writer: JournalWriter::new(pool.clone(), sync.clone(), end),
-                last_seqno,
-                memtable_start: replayed.active_start,
-            }),
+            commit: lock::Mutex::new(
+                Stage::LockCommit,
+                &recorder,
+                Commit {
+                    writer: JournalWriter::new(pool.clone(), sync.clone(), end),
+                    last_seqno,
+                    memtable_start: replayed.active_start,
+                },
+            ),
             sync,
             pool,
-            log: Mutex::new(log_of(&replayed.recovered)),
+            log: lock::Mutex::new(Stage::LockLog, &recorder, log_of(&replayed.recovered)),
             retired: Mutex::default(),
-            tree: Mutex::new(Tree { manifest }),
+            tree: lock::Mutex::new(Stage::LockTree, &recorder, Tree { manifest }),
             named_segment: AtomicU64::new(end.segment),
             next_file_number,
             obsolete,
-            flushes: Mutex::new(FlushQueue { pending: replayed.pending, ..FlushQueue::default() }),
+            flushes: lock::Mutex::new(Stage::LockFlushes, &recorder, flushes),
             flush_ended: Condvar::new(),
             immutable_bytes: AtomicUsize::new(immutable_bytes),
             preparing: Mutex::new(()),
@@ -124,7 +132,6 @@ impl Inner {
             closed: AtomicBool::new(false),
             cancel: AtomicBool::new(false),
             counters: Default::default(),
-            read_counters: Default::default(),
             sync_due_ns: AtomicU64::new(NEVER_NS),
             progress_ns: AtomicU64::new(resources.clock.steady_ns()),
             settled: AtomicBool::new(false),
@@ -139,6 +146,7 @@ impl Inner {
             },
             options: options.clone(),
             resources: resources.clone(),
+            recorder,
         });
         inner.start(&replayed.recovered)?;
         Ok(inner)
@@ -171,6 +179,7 @@ struct Opening<'a> {
     dir: &'a Path,
     options: &'a Options,
     resources: &'a Arc<Resources>,
+    recorder: &'a Arc<Recorder>,
 }
 
 impl Opening<'_> {
@@ -258,7 +267,7 @@ impl Opening<'_> {
             })
             .collect();
         let mut pending = std::collections::VecDeque::new();
-        let mut active = Arc::new(Memtable::default());
+        let mut active = Arc::new(Memtable::new(self.recorder));
         let mut active_start = version.replay_from;
         let synced_lsn = version.journal_synced.lsn;
         let recovered = recover(files, version.replay_from, synced_lsn, &numbers, &mut |group| {
@@ -266,10 +275,10 @@ impl Opening<'_> {
                 insert(&active, change);
             }
             if active.bytes() >= self.options.memtable_bytes {
-                let memtable = std::mem::take(&mut active);
+                let next = Arc::new(Memtable::new(self.recorder));
+                let memtable = std::mem::replace(&mut active, next);
                 active_start = group.end;
-                let state = FlushState::Waiting;
-                pending.push_back(PendingFlush { memtable, end: group.end, state });
+                pending.push_back(PendingFlush::new(memtable, group.end));
             }
             Ok(())
         })?;

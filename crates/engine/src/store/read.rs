@@ -12,6 +12,7 @@ use super::{Cursor, ScanOptions};
 use crate::error::Result;
 use crate::head::{Entry, Head};
 use crate::key::{SeqNo, check_key};
+use crate::stages::{Stage, Trace};
 
 impl Inner {
     /// A state and a SeqNo (`None`: the newest) that belong together.
@@ -35,37 +36,47 @@ impl Inner {
     }
 
     /// The live entry of a key at `seqno` (`None`: now) with the state it was found in.
+    #[inline]
     fn find_live(
         &self,
         key: &[u8],
         seqno: Option<SeqNo>,
         wait: bool,
+        trace: &mut Trace<'_>,
     ) -> Result<Option<(Arc<ReadState>, Entry)>> {
         check_key(key)?;
         self.check_open()?;
         let (state, seqno) = self.view(seqno);
-        let Some(entry) = state.find(key, seqno, wait, &self.read_counters)? else {
+        let Some(entry) = state.find(key, seqno, wait, trace)? else {
             return Ok(None);
         };
         let now_ms = if entry.expires_at_ms == 0 { 0 } else { self.resources.clock.now_ms() };
         Ok(entry.is_live(now_ms).then_some((state, entry)))
     }
 
-    /// Entry and value of a key.
+    /// Entry and value of a key. A call that answers `WouldWait` is not counted: another follows.
     pub(super) fn get_entry_at(
         &self,
         key: &[u8],
         seqno: Option<SeqNo>,
         wait: bool,
     ) -> Result<Option<(Entry, Bytes)>> {
-        add(&self.counters.gets, 1);
-        match self.find_live(key, seqno, wait)? {
-            None => Ok(None),
+        let mut trace = self.recorder.begin();
+        let mark = trace.mark();
+        let found = self.find_live(key, seqno, wait, &mut trace)?;
+        trace.since(Stage::GetHead, mark);
+        let found = match found {
+            None => None,
             Some((state, entry)) => {
-                let value = state.value(&entry, wait)?;
-                Ok(Some((entry, value)))
+                let mark = trace.mark();
+                let value = state.value(&entry, wait, &mut trace)?;
+                trace.since(Stage::GetBody, mark);
+                Some((entry, value))
             }
-        }
+        };
+        trace.total(Stage::GetTotal);
+        add(&self.counters.gets, 1);
+        Ok(found)
     }
 
     /// The head of a key; a value in the journal is not read.
@@ -75,8 +86,10 @@ impl Inner {
         seqno: Option<SeqNo>,
         wait: bool,
     ) -> Result<Option<Head>> {
+        let mut trace = self.recorder.begin();
+        let found = self.find_live(key, seqno, wait, &mut trace)?;
         add(&self.counters.heads, 1);
-        Ok(self.find_live(key, seqno, wait)?.and_then(|(_, entry)| entry.head()))
+        Ok(found.and_then(|(_, entry)| entry.head()))
     }
 
     /// A cursor at `seqno` (`None`: now).
@@ -84,6 +97,6 @@ impl Inner {
         self.check_open()?;
         add(&self.counters.scans, 1);
         let (state, seqno) = self.view(seqno);
-        Ok(Cursor::new(state, self.resources.clock.clone(), seqno, options))
+        Ok(Cursor::new(state, self.resources.clock.clone(), self.recorder.clone(), seqno, options))
     }
 }

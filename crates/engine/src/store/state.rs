@@ -14,7 +14,8 @@ use crate::head::{Body, Entry, ValuePointer};
 use crate::journal::{CollectedIndex, Segment};
 use crate::key::{self, SeqNo};
 use crate::memtable::Memtable;
-use crate::sstable::ReadCounters;
+use crate::options::LEVEL_COUNT;
+use crate::stages::{Exit, Stage, Trace};
 use crate::version::Version;
 
 /// The memtables, tables and segments of a moment.
@@ -38,31 +39,83 @@ impl ReadState {
 
     /// The newest version of a key at or below `seqno`; `None` too when a range deletion covers it.
     /// It may be a deletion or expired. `wait` false: `Error::WouldWait` rather than wait for the disk.
+    #[inline]
     pub(crate) fn find(
         &self,
         user_key: &[u8],
         seqno: SeqNo,
         wait: bool,
-        counters: &ReadCounters,
+        trace: &mut Trace<'_>,
     ) -> Result<Option<Entry>> {
+        let mark = trace.mark();
+        let found = match self.find_in_memtables(user_key, seqno) {
+            Some(entry) => Found { entry, level: None },
+            None => {
+                trace.skip();
+                find_in_tables(&self.version, user_key, seqno, wait, trace)?
+            }
+        };
+        let (exit, stage) = found.end();
+        trace.count(exit);
+        trace.since(stage, mark);
+        Ok(found.entry)
+    }
+
+    /// As `find`, in the memtables: `None` when they know nothing of the key, `Some(None)` when it is
+    /// in a deleted range.
+    #[inline]
+    fn find_in_memtables(&self, user_key: &[u8], seqno: SeqNo) -> Option<Option<Entry>> {
         for memtable in self.memtables() {
             let cover = memtable.cover(user_key, seqno);
             if let Some(entry) = memtable.get(user_key, seqno) {
-                return Ok((entry.seqno > cover).then_some(entry));
+                return Some((entry.seqno > cover).then_some(entry));
             }
             if cover > 0 {
-                return Ok(None);
+                return Some(None);
             }
         }
-        find_in_tables(&self.version, user_key, seqno, wait, counters)
+        None
     }
 
     /// The value of an entry that is not a deletion, read and verified.
-    pub(crate) fn value(&self, entry: &Entry, wait: bool) -> Result<Bytes> {
+    pub(crate) fn value(&self, entry: &Entry, wait: bool, trace: &mut Trace<'_>) -> Result<Bytes> {
         match &entry.body {
-            Body::Inline(value) => Ok(value.clone()),
-            Body::Ref(pointer) => self.segments.read(pointer, wait),
+            Body::Inline(value) => {
+                trace.count(Exit::ValueInline);
+                Ok(value.clone())
+            }
+            Body::Ref(pointer) => {
+                trace.skip();
+                let (segment, offset) = self.segments.find(pointer)?;
+                trace.lap(Stage::JournalIndex);
+                let value = segment.read_value(offset, pointer.length, pointer.checksum, wait)?;
+                trace.lap(Stage::JournalFetch);
+                trace.count(Exit::ValueJournal);
+                Ok(value)
+            }
             Body::Delete => unreachable!("a deletion has no value"),
+        }
+    }
+}
+
+/// What a search came to.
+pub(crate) struct Found {
+    /// The newest version, unless a range deletion covers it.
+    pub(crate) entry: Option<Entry>,
+    /// The level that ended the search; `None` for the memtables, `LEVEL_COUNT` when nothing did.
+    level: Option<usize>,
+}
+
+impl Found {
+    /// Where the search ended.
+    fn end(&self) -> (Exit, Stage) {
+        match self.level {
+            None => (Exit::Memory, Stage::HeadMemory),
+            Some(0) => (Exit::L0, Stage::HeadL0),
+            Some(1) => (Exit::L1, Stage::HeadL1),
+            Some(2) => (Exit::L2, Stage::HeadL2),
+            Some(LEVEL_COUNT) => (Exit::Missed, Stage::HeadMissed),
+            Some(_) => (Exit::Lower, Stage::HeadLower),
         }
     }
 }
@@ -73,23 +126,27 @@ pub(crate) fn find_in_tables(
     user_key: &[u8],
     seqno: SeqNo,
     wait: bool,
-    counters: &ReadCounters,
-) -> Result<Option<Entry>> {
+    trace: &mut Trace<'_>,
+) -> Result<Found> {
     let hash = key::hash(user_key);
-    for level in &version.levels {
-        for run in &level.runs {
-            let Some(live) = run.find(user_key) else { continue };
+    for (level, runs) in version.levels.iter().enumerate() {
+        for run in &runs.runs {
+            let Some(live) = run.find(user_key) else {
+                trace.lap(Stage::TableIndex);
+                trace.count(Exit::FileIndex);
+                continue;
+            };
             let table = live.table();
             let cover = table.range_tombstones().cover(user_key, seqno);
-            if let Some(entry) = table.get(user_key, hash, seqno, wait, counters)? {
-                return Ok((entry.seqno > cover).then_some(entry));
-            }
-            if cover > 0 {
-                return Ok(None);
+            trace.lap(Stage::TableIndex);
+            let found = table.get(user_key, hash, seqno, wait, trace)?;
+            if found.is_some() || cover > 0 {
+                let entry = found.filter(|entry| entry.seqno > cover);
+                return Ok(Found { entry, level: Some(level) });
             }
         }
     }
-    Ok(None)
+    Ok(Found { entry: None, level: Some(LEVEL_COUNT) })
 }
 
 /// Where the values of one segment number are.
@@ -118,16 +175,15 @@ impl Segments {
         self.by_number.insert(segment.number(), SegmentEntry::Direct(segment));
     }
 
-    /// The value a pointer names, verified.
-    pub(crate) fn read(&self, pointer: &ValuePointer, wait: bool) -> Result<Bytes> {
-        let (segment, offset) = self.locate(pointer).ok_or_else(|| {
+    /// The segment and offset where a pointer's value is now; damage when it is nowhere.
+    fn find(&self, pointer: &ValuePointer) -> Result<(&Arc<Segment>, u64)> {
+        self.locate(pointer).ok_or_else(|| {
             Error::corruption(
                 format!("{:06}.journal", pointer.segment).as_ref(),
                 pointer.offset,
                 "a table names a value here, but no such value is known",
             )
-        })?;
-        segment.read_value(offset, pointer.length, pointer.checksum, wait)
+        })
     }
 
     /// The segment and offset where a pointer's value is now.

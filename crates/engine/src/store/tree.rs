@@ -23,7 +23,9 @@ use crate::obsolete::{FileGuard, ObsoleteQueue};
 use crate::options::Reading;
 use crate::resources::Resources;
 use crate::sstable::Table;
+use crate::stages::Stage;
 use crate::version::{LiveTable, SegmentKind, SegmentMeta, TableMeta, Version, VersionEdit};
+use crate::vfs::cycles;
 
 impl Inner {
     /// Makes `edit` durable and visible; `change` does what else the read state needs at that moment.
@@ -49,7 +51,10 @@ impl Inner {
                 let _ = self.resources.fs.remove(&file_name::table(&self.dir, removed.number));
             }
         }
-        if let Err(error) = tree.manifest.append(&edit) {
+        let from = cycles::now();
+        let appended = tree.manifest.append(&edit);
+        self.recorder.note_wait(Stage::SyncManifest, from);
+        if let Err(error) = appended {
             self.poison_if_sync_failed(&error);
             return Err(error);
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::inner::{Commit, FlushState, Inner, PendingFlush};
+use super::inner::{Commit, Inner, PendingFlush};
 use super::stats::add;
 use super::{Condition, WriteOptions};
 use crate::batch::{Operation, WriteBatch};
@@ -20,7 +20,9 @@ use crate::key::{ATTRIBUTES_BYTES_MAX, SEQNO_MAX, SeqNo, VALUE_BYTES_MAX, check_
 use crate::memtable::Memtable;
 use crate::options::Durability;
 use crate::resources::Work;
+use crate::stages::{Stage, Trace};
 use crate::stall;
+use crate::waits;
 
 /// A condition and the key it is about.
 type KeyCondition<'a> = (&'a [u8], Condition);
@@ -36,6 +38,7 @@ struct Tally {
 impl Inner {
     /// Sets a key; answers the SeqNo.
     pub(super) fn put(&self, key: &[u8], value: &[u8], options: &WriteOptions) -> Result<SeqNo> {
+        let trace = self.recorder.begin();
         check_key(key)?;
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::InvalidArgument(format!(
@@ -60,16 +63,18 @@ impl Inner {
             Tally { puts: 1, deletes: 0, bytes },
             condition,
             options.durability,
+            trace,
         )
     }
 
     /// Deletes a key; answers the SeqNo.
     pub(super) fn delete(&self, key: &[u8], options: &WriteOptions) -> Result<SeqNo> {
+        let trace = self.recorder.begin();
         check_key(key)?;
         let group = PreparedGroup::delete(Vec::new(), key);
         let tally = Tally { puts: 0, deletes: 1, bytes: key.len() };
         let condition = options.condition.map(|condition| (key, condition));
-        self.write_group(&group, tally, condition, options.durability)
+        self.write_group(&group, tally, condition, options.durability, trace)
     }
 
     /// Applies a batch; answers the SeqNo of its last write.
@@ -82,12 +87,13 @@ impl Inner {
             self.check_writable()?;
             return Ok(self.visible_seqno.load(Ordering::Acquire));
         }
+        let trace = self.recorder.begin();
         let puts =
             batch.operations().iter().filter(|op| matches!(op, Operation::Put { .. })).count();
         let tally =
             Tally { puts: puts as u64, deletes: (batch.len() - puts) as u64, bytes: batch.bytes() };
         let group = PreparedGroup::new(batch, self.options.inline_max_bytes);
-        self.write_group(&group, tally, None, durability)
+        self.write_group(&group, tally, None, durability, trace)
     }
 
     fn write_group(
@@ -96,10 +102,13 @@ impl Inner {
         tally: Tally,
         condition: Option<KeyCondition<'_>>,
         durability: Option<Durability>,
+        mut trace: Trace<'_>,
     ) -> Result<SeqNo> {
         self.check_writable()?;
+        trace.lap(Stage::PutPrepare);
         self.admit(tally.bytes as u64)?;
-        let committed = self.commit(group, condition);
+        trace.lap(Stage::PutStall);
+        let committed = self.commit(group, condition, &mut trace);
         let (last_seqno, end_lsn) =
             committed.inspect_err(|error| self.poison_if_sync_failed(error))?;
         add(&self.counters.puts, tally.puts);
@@ -112,8 +121,14 @@ impl Inner {
                 Ok(())
             }
             Durability::Sync if fault_points::is_planted(Bug::AckBeforeSync) => Ok(()),
-            Durability::Sync => self.sync_upto(end_lsn),
+            Durability::Sync => {
+                trace.skip();
+                let synced = self.sync_upto(end_lsn);
+                trace.lap(Stage::PutSync);
+                synced
+            }
         };
+        trace.total(Stage::PutTotal);
         self.run_inline();
         acknowledged?;
         // A sync that failed meanwhile may have been of this write.
@@ -138,8 +153,10 @@ impl Inner {
         } else if delay.is_none() {
             return Ok(());
         }
+        let stalled_ns = clock.steady_ns() - started_ns;
         add(&self.counters.stalled_writes, 1);
-        add(&self.counters.stalled_ns, clock.steady_ns() - started_ns);
+        add(&self.counters.stalled_ns, stalled_ns);
+        waits::note(Stage::PutStall.name(), Duration::from_nanos(stalled_ns));
         Ok(())
     }
 
@@ -170,11 +187,13 @@ impl Inner {
         &self,
         group: &PreparedGroup<'_>,
         condition: Option<KeyCondition<'_>>,
+        trace: &mut Trace<'_>,
     ) -> Result<(SeqNo, u64)> {
         let mut commit = match condition {
             None => self.commit.lock(),
             Some(condition) => self.lock_if(condition)?,
         };
+        trace.lap(Stage::PutWait);
         self.check_writable()?;
         let now_ms = self.resources.clock.now_ms();
         let first_seqno = commit.last_seqno + 1;
@@ -185,11 +204,13 @@ impl Inner {
         if appended.has_rotated {
             self.note_rotation(&commit);
         }
+        trace.lap(Stage::PutJournal);
         let memtable = self.state.load().active.clone();
         for change in appended.changes {
             insert(&memtable, change);
         }
         self.visible_seqno.store(last_seqno, Ordering::Release);
+        trace.lap(Stage::PutMemtable);
         self.note_write();
         let end_lsn = appended.end.lsn;
         if memtable.bytes() >= self.options.memtable_bytes
@@ -242,12 +263,11 @@ impl Inner {
             if flushes.pending.is_empty() {
                 self.progress_ns.store(self.resources.clock.steady_ns(), Ordering::Relaxed);
             }
-            let state = FlushState::Waiting;
-            flushes.pending.push_back(PendingFlush { memtable: memtable.clone(), end, state });
+            flushes.pending.push_back(PendingFlush::new(memtable.clone(), end));
         }
         self.change_state(|state| {
             state.immutables.insert(0, memtable);
-            state.active = Arc::default();
+            state.active = Arc::new(Memtable::new(&self.recorder));
         });
         self.request(Work::Flush);
     }

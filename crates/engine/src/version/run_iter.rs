@@ -8,11 +8,13 @@ use crate::head::Entry;
 use crate::iter::InternalIterator;
 use crate::key::{SEQNO_MAX, SeqNo};
 use crate::sstable::TableIter;
+use crate::stages::Stopwatch;
 
 /// A cursor over a run. Tables are entered only when it comes to them.
 pub struct RunIter {
     tables: Vec<Arc<LiveTable>>,
     fill_cache: bool,
+    watch: Option<Arc<Stopwatch>>,
     /// The table it is in, and the cursor there.
     current: Option<(usize, TableIter)>,
 }
@@ -21,11 +23,16 @@ impl RunIter {
     /// A cursor over tables of one run, ascending by key; `fill_cache` false leaves the block cache
     /// to others.
     pub fn new(tables: Vec<Arc<LiveTable>>, fill_cache: bool) -> RunIter {
-        RunIter { tables, fill_cache, current: None }
+        RunIter { tables, fill_cache, watch: None, current: None }
+    }
+
+    /// Has `watch` told how long blocks take to get.
+    pub fn timed(self, watch: Arc<Stopwatch>) -> RunIter {
+        RunIter { watch: Some(watch), ..self }
     }
 
     fn enter(&mut self, at: usize) -> &mut TableIter {
-        let iter = self.tables[at].table().iter(self.fill_cache);
+        let iter = self.tables[at].table().iter(self.fill_cache).timed(self.watch.clone());
         &mut self.current.insert((at, iter)).1
     }
 

@@ -351,6 +351,17 @@ mod tests {
     }
 
     #[test]
+    fn a_delayed_operation_succeeds_later() {
+        let (fs, file, _) = prepared();
+        let delay = std::time::Duration::from_millis(20);
+        fs.fail_at(1, Fault::delay(delay).class(Writes));
+        let started = std::time::Instant::now();
+        file.write_all_at(b"late", 0).unwrap();
+        assert!(started.elapsed() >= delay);
+        assert_eq!((fs.fired(), &file.map(4).unwrap()[..]), (1, &b"late"[..]));
+    }
+
+    #[test]
     fn a_short_write_leaves_its_first_half() {
         let fs = faulty();
         let file = fs.create(Path::new("/file")).unwrap();

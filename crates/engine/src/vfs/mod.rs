@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub mod clock;
+pub mod cycles;
 pub mod disk;
 pub mod faulty;
 pub mod memory;

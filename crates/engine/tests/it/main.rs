@@ -7,3 +7,4 @@ mod disk_full;
 mod scans;
 mod sharing;
 mod snapshots;
+mod stages;

@@ -8,6 +8,7 @@ use tallybook::error::{Error, Result};
 use tallybook::head::Head;
 use tallybook::key::SeqNo;
 use tallybook::options::Durability;
+use tallybook::stages::Stages;
 use tallybook::store::{KeyHead, KeyValue, ScanOptions, Stats, Store, WriteOptions};
 use tallybook_server::Engine;
 
@@ -134,6 +135,12 @@ impl Engine for FaultyStore {
     }
     fn stats(&self) -> Stats {
         self.store.stats()
+    }
+    fn stages(&self) -> Stages {
+        self.store.stages()
+    }
+    fn set_sample_every(&self, sample_every: u32) {
+        self.store.set_sample_every(sample_every);
     }
     fn read_only_cause(&self) -> Option<String> {
         match self.fault() {

@@ -6,7 +6,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -20,6 +19,7 @@ use crate::iter::InternalIterator;
 use crate::key::{self, SEQNO_MAX, SeqNo};
 use crate::options::{Compression, Reading};
 use crate::range_tombstone::RangeTombstone;
+use crate::stages::{Exit, Recorder};
 use crate::test_fs::TestFs;
 use crate::vfs::FileSystem;
 
@@ -82,7 +82,13 @@ impl Fixture {
 
 fn builder(fs: &Arc<TestFs>, block_bytes: usize, compression: Compression) -> TableBuilder {
     let options = TableBuilderOptions { block_bytes, compression };
-    TableBuilder::new(fs.create(path()).unwrap(), PathBuf::from(path()), NUMBER, options)
+    TableBuilder::new(
+        fs.create(path()).unwrap(),
+        PathBuf::from(path()),
+        NUMBER,
+        options,
+        Arc::default(),
+    )
 }
 
 fn put(seqno: SeqNo, value: impl Into<Bytes>) -> Entry {
@@ -113,7 +119,7 @@ fn numbered(prefix: &str, count: u64) -> Model {
 }
 
 fn get(table: &Table, key: &[u8], max_seqno: SeqNo) -> Result<Option<Entry>> {
-    table.get(key, key::hash(key), max_seqno, true, &ReadCounters::default())
+    table.get(key, key::hash(key), max_seqno, true, &mut Recorder::new(0).begin())
 }
 
 fn expected(model: &Model, key: &[u8], max_seqno: SeqNo) -> Option<Entry> {
@@ -295,16 +301,17 @@ fn absent_keys_seldom_cost_a_block() {
     let fixture = Fixture::new(&model, &[], 4096, Compression::None);
     for reading in READINGS {
         let table = fixture.open(reading);
-        let counters = ReadCounters::default();
+        let recorder = Recorder::new(0);
         for number in 0..100_000 {
             let key = format!("absent{number}");
-            let found = table.get(key.as_bytes(), key::hash(key.as_bytes()), 9, true, &counters);
-            assert_eq!(found.unwrap(), None);
+            let (hash, mut trace) = (key::hash(key.as_bytes()), recorder.begin());
+            assert_eq!(table.get(key.as_bytes(), hash, 9, true, &mut trace).unwrap(), None);
         }
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        assert_eq!(read(&counters.found), 0);
-        assert_eq!(read(&counters.index_exits) + read(&counters.false_positives), 100_000);
-        assert!(read(&counters.false_positives) < 1000);
+        let stages = recorder.stages();
+        assert_eq!((stages.exits(Exit::FileBlock), stages.exits(Exit::FileCache)), (0, 0));
+        let in_vain = stages.exits(Exit::FileInVain);
+        assert_eq!(stages.exits(Exit::FileFilter) + in_vain, 100_000);
+        assert!(in_vain < 1000, "{in_vain}");
     }
 }
 
@@ -324,15 +331,16 @@ fn a_mapped_value_is_not_copied() {
 fn a_look_up_that_must_not_wait_says_so() {
     let fixture = Fixture::new(&numbered("key", 1000), &[], 4096, Compression::None);
     let table = fixture.open(Reading::Pread);
-    let counters = ReadCounters::default();
+    let recorder = Recorder::new(0);
     let hash = key::hash(b"key0000500");
-    let get = |wait| table.get(b"key0000500", hash, SEQNO_MAX, wait, &counters);
+    let get = |wait| table.get(b"key0000500", hash, SEQNO_MAX, wait, &mut recorder.begin());
     fixture.fs.set_cold(path(), true);
     assert!(matches!(get(false), Err(Error::WouldWait)));
     assert!(get(true).unwrap().is_some());
     assert!(get(false).unwrap().is_some(), "the block is in the cache now");
-    assert_eq!(counters.cache_hits.load(Ordering::Relaxed), 1);
-    assert_eq!(counters.block_fetches.load(Ordering::Relaxed), 2);
+    let stages = recorder.stages();
+    assert_eq!((stages.exits(Exit::FileCache), stages.exits(Exit::FileBlock)), (1, 1));
+    assert_eq!((stages.exits(Exit::BlockCached), stages.exits(Exit::BlockFetched)), (1, 1));
 }
 
 #[test]

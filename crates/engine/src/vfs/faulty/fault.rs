@@ -4,6 +4,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -51,6 +52,8 @@ pub struct Fault {
     pub short_write: bool,
     /// Operations that are hit.
     pub class: OperationClass,
+    /// The operation succeeds after this long, instead of failing.
+    pub delay: Option<Duration>,
     /// Of those, the ones for which this is true of name and path.
     pub only: Option<fn(&str, &Path) -> bool>,
 }
@@ -66,9 +69,15 @@ impl Fault {
         Self::new(FaultError::Kind(kind))
     }
 
+    /// A fault that makes any one operation take longer by this, and does no other harm.
+    pub fn delay(delay: Duration) -> Self {
+        let fault = Self::kind(io::ErrorKind::TimedOut);
+        Fault { delay: Some(delay), ..fault }
+    }
+
     fn new(error: FaultError) -> Self {
         let class = OperationClass::Any;
-        Fault { error, sticky: false, short_write: false, class, only: None }
+        Fault { error, sticky: false, short_write: false, class, delay: None, only: None }
     }
 
     /// Hits every matching operation from then on.
@@ -143,7 +152,7 @@ impl Faults {
         self.state.lock().last_fired.clone()
     }
 
-    /// Counts an operation; the fault that hits it, if one does.
+    /// Counts an operation; the fault that it fails by, if one does. Sits out a delay.
     pub(super) fn count(
         &self,
         class: OperationClass,
@@ -162,7 +171,14 @@ impl Faults {
         }
         state.fired += 1;
         state.last_fired = Some(FiredOperation { ordinal, operation, path: path.to_owned() });
-        Some(fault)
+        drop(state);
+        match fault.delay {
+            Some(delay) => {
+                std::thread::sleep(delay);
+                None
+            }
+            None => Some(fault),
+        }
     }
 
     /// Counts an operation; its error, if a fault hits it.

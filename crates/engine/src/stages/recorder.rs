@@ -1,0 +1,317 @@
+//! Recording: shards, sampling, and the trace of one operation.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::{Distribution, Exit, Stage, Stages};
+use crate::vfs::cycles;
+use crate::waits;
+
+/// Shards; threads beyond so many share.
+const SHARDS: usize = 16;
+
+/// Where the times and counts of one store go.
+#[derive(Debug)]
+pub struct Recorder {
+    sample_every: AtomicU32,
+    shards: Box<[Shard]>,
+    /// What the store looks up for itself goes here, and nobody looks at it.
+    unrecorded: Shard,
+}
+
+/// What one thread, or a few, recorded. On cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard {
+    exits: [AtomicU64; Exit::COUNT],
+    /// By stage; a distribution is made when the first time of it comes.
+    times: Mutex<[Option<Box<Distribution>>; Stage::COUNT]>,
+}
+
+thread_local! {
+    static THREAD: ThreadState = ThreadState::new();
+}
+
+/// What a thread keeps between operations, whatever the store.
+struct ThreadState {
+    shard: usize,
+    /// Operations until the next that is timed.
+    countdown: Cell<u32>,
+    random: Cell<u64>,
+}
+
+impl ThreadState {
+    fn new() -> ThreadState {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let random = cycles::now() ^ ((number as u64) << 32) | 1;
+        ThreadState { shard: number % SHARDS, countdown: Cell::new(1), random: Cell::new(random) }
+    }
+
+    /// Whether the next operation is timed.
+    #[inline]
+    fn is_next_sampled(&self, every: u32) -> bool {
+        // At a change to more frequent sampling the old, longer pause must not be waited out.
+        let left = self.countdown.get().min(every * 2);
+        if left > 1 {
+            self.countdown.set(left - 1);
+            return false;
+        }
+        self.countdown.set(self.pause(every));
+        true
+    }
+
+    /// Operations to the next timed one: 1 to `2 * every - 1` evenly, so `every` on average.
+    #[cold]
+    fn pause(&self, every: u32) -> u32 {
+        // Xorshift, Marsaglia 2003.
+        let mut random = self.random.get();
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        self.random.set(random);
+        let span = u64::from(every) * 2 - 1;
+        1 + (((random >> 32) * span) >> 32) as u32
+    }
+}
+
+impl Recorder {
+    /// Most operations between two that are timed.
+    pub const SAMPLE_EVERY_MAX: u32 = 1 << 20;
+
+    /// A recorder that times one operation in `sample_every`; none if 0.
+    pub fn new(sample_every: u32) -> Recorder {
+        cycles::prepare();
+        let shards = (0..SHARDS).map(|_| Shard::new()).collect();
+        let recorder =
+            Recorder { sample_every: AtomicU32::new(0), shards, unrecorded: Shard::new() };
+        recorder.set_sample_every(sample_every);
+        recorder
+    }
+
+    /// Changes how often operations are timed; 0: never. At most [`Self::SAMPLE_EVERY_MAX`].
+    pub fn set_sample_every(&self, sample_every: u32) {
+        self.sample_every.store(sample_every.min(Self::SAMPLE_EVERY_MAX), Ordering::Relaxed);
+    }
+
+    /// One operation in so many is timed; 0: none.
+    pub fn sample_every(&self) -> u32 {
+        self.sample_every.load(Ordering::Relaxed)
+    }
+
+    /// Begins an operation, which may be one of those that are timed.
+    #[inline]
+    pub fn begin(&self) -> Trace<'_> {
+        let every = self.sample_every.load(Ordering::Relaxed);
+        THREAD.with(|thread| {
+            let is_sampled = every != 0 && thread.is_next_sampled(every);
+            let started = if is_sampled { cycles::now() } else { 0 };
+            Trace { shard: &self.shards[thread.shard], started, last: started }
+        })
+    }
+
+    /// Begins something rare, which is always timed.
+    pub fn begin_rare(&self) -> Trace<'_> {
+        let started = cycles::now();
+        THREAD.with(|thread| Trace { shard: &self.shards[thread.shard], started, last: started })
+    }
+
+    /// Begins something that is not the user's, such as a look-up by a collection: not timed, not
+    /// counted.
+    pub(crate) fn begin_unrecorded(&self) -> Trace<'_> {
+        Trace { shard: &self.unrecorded, started: 0, last: 0 }
+    }
+
+    /// Records a wait that began at `from`, a reading of the cycle counter, and tells the observer of
+    /// waits.
+    pub(crate) fn note_wait(&self, stage: Stage, from: u64) {
+        waits::note(stage.name(), self.note(stage, from));
+    }
+
+    /// Records what passed since `from`, a reading of the cycle counter.
+    pub(crate) fn note(&self, stage: Stage, from: u64) -> Duration {
+        let ns = cycles::to_ns(cycles::now().saturating_sub(from));
+        self.record_ns(stage, ns);
+        Duration::from_nanos(ns)
+    }
+
+    /// Records a time.
+    pub(crate) fn record_ns(&self, stage: Stage, ns: u64) {
+        THREAD.with(|thread| self.shards[thread.shard].record_ns(stage, ns));
+    }
+
+    /// Everything recorded so far.
+    pub fn stages(&self) -> Stages {
+        let mut stages = Stages::default();
+        stages.sample_every = self.sample_every();
+        for shard in &self.shards {
+            for &exit in Exit::ALL {
+                stages.add_exits(exit, shard.exits[exit as usize].load(Ordering::Relaxed));
+            }
+            let times = shard.times.lock();
+            for &stage in Stage::ALL {
+                if let Some(distribution) = &times[stage as usize] {
+                    stages.times_mut(stage).add(distribution);
+                }
+            }
+        }
+        stages
+    }
+}
+
+impl Shard {
+    fn new() -> Shard {
+        let exits = [const { AtomicU64::new(0) }; Exit::COUNT];
+        Shard { exits, times: Mutex::new([const { None }; Stage::COUNT]) }
+    }
+
+    fn record_ns(&self, stage: Stage, ns: u64) {
+        self.times.lock()[stage as usize].get_or_insert_default().record_ns(ns);
+    }
+}
+
+/// One operation's pen: counts exits always, records times if the operation is one that is timed.
+///
+/// A stage is either what passed since the last one ended (`lap`), or what passed since a `mark`.
+#[derive(Debug)]
+pub struct Trace<'a> {
+    shard: &'a Shard,
+    /// Readings of the cycle counter; 0 when the operation isn't timed.
+    started: u64,
+    last: u64,
+}
+
+impl Trace<'_> {
+    /// Counts that a read, or a request to a file, ended here.
+    #[inline]
+    pub fn count(&self, exit: Exit) {
+        self.shard.exits[exit as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends a stage that began when the last one ended.
+    #[inline]
+    pub fn lap(&mut self, stage: Stage) {
+        if self.last != 0 {
+            self.last = self.record(stage, self.last);
+        }
+    }
+
+    /// What passed since the last stage ended belongs to none.
+    #[inline]
+    pub fn skip(&mut self) {
+        if self.last != 0 {
+            self.last = cycles::now();
+        }
+    }
+
+    /// A moment to measure from; 0 when the operation isn't timed.
+    #[inline]
+    pub fn mark(&self) -> u64 {
+        if self.last != 0 { cycles::now() } else { 0 }
+    }
+
+    /// Ends a stage that began at `mark`, whatever stages came within.
+    #[inline]
+    pub fn since(&mut self, stage: Stage, mark: u64) {
+        if self.last != 0 {
+            self.last = self.record(stage, mark);
+        }
+    }
+
+    /// Ends the whole operation.
+    #[inline]
+    pub fn total(&mut self, stage: Stage) {
+        self.since(stage, self.started);
+    }
+
+    /// Whether the operation is one that is timed.
+    #[inline]
+    pub fn is_timed(&self) -> bool {
+        self.last != 0
+    }
+
+    #[cold]
+    fn record(&self, stage: Stage, from: u64) -> u64 {
+        let now = cycles::now();
+        self.shard.record_ns(stage, cycles::to_ns(now.saturating_sub(from)));
+        // Read again: writing it down belongs to no stage.
+        cycles::now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timed(recorder: &Recorder, operations: u32) -> u64 {
+        for _ in 0..operations {
+            recorder.begin().lap(Stage::GetHead);
+        }
+        recorder.stages().times(Stage::GetHead).count()
+    }
+
+    #[test]
+    fn about_one_operation_in_so_many_is_timed() {
+        assert_eq!(timed(&Recorder::new(0), 1000), 0);
+        assert_eq!(timed(&Recorder::new(1), 1000), 1000);
+        let found = timed(&Recorder::new(100), 100_000);
+        assert!((800..1200).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn sampling_follows_no_rhythm_of_the_load() {
+        let recorder = Recorder::new(16);
+        for at in 0..100_000 {
+            let stage = if at % 16 == 0 { Stage::PutTotal } else { Stage::GetTotal };
+            recorder.begin().total(stage);
+        }
+        let puts = recorder.stages().times(Stage::PutTotal).count();
+        assert!((250..550).contains(&puts), "{puts} of about 391");
+    }
+
+    #[test]
+    fn a_change_of_sampling_takes_effect_at_once() {
+        let recorder = Recorder::new(Recorder::SAMPLE_EVERY_MAX);
+        timed(&recorder, 10);
+        let before = recorder.stages();
+        recorder.set_sample_every(1);
+        assert!(timed(&recorder, 10) >= before.times(Stage::GetHead).count() + 8);
+    }
+
+    #[test]
+    fn exits_are_exact_whatever_is_sampled() {
+        let recorder = Recorder::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        recorder.begin().count(Exit::L1);
+                    }
+                });
+            }
+        });
+        assert_eq!(recorder.stages().exits(Exit::L1), 20_000);
+        assert_eq!(recorder.stages().iter().count(), 0);
+    }
+
+    #[test]
+    fn stages_lie_within_their_operation() {
+        let recorder = Recorder::new(1);
+        let mut trace = recorder.begin();
+        let mark = trace.mark();
+        std::thread::sleep(Duration::from_millis(2));
+        trace.lap(Stage::TableFetch);
+        trace.lap(Stage::TableSearch);
+        trace.since(Stage::HeadL0, mark);
+        trace.total(Stage::GetTotal);
+        let stages = recorder.stages();
+        let total = |stage| stages.times(stage).total();
+        assert!(total(Stage::TableFetch) >= Duration::from_millis(2));
+        assert!(total(Stage::TableSearch) < Duration::from_millis(2));
+        assert!(total(Stage::HeadL0) >= total(Stage::TableFetch));
+        assert!(total(Stage::GetTotal) >= total(Stage::HeadL0));
+    }
+}
