@@ -60,6 +60,49 @@ pub struct Entry {
     pub body: Body,
 }
 
+/// An [`Entry`] by reference to where its bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryRef<'a> {
+    /// Number of the write.
+    pub seqno: SeqNo,
+    /// When it was written, in milliseconds since the Unix epoch.
+    pub written_at_ms: u64,
+    /// When it expires, in milliseconds since the Unix epoch; 0 is never.
+    pub expires_at_ms: u64,
+    /// The caller's own bytes.
+    pub attributes: &'a [u8],
+    /// The value, where it is, or that there is none.
+    pub body: BodyRef<'a>,
+}
+
+/// A [`Body`] by reference to where its bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BodyRef<'a> {
+    /// The value itself.
+    Inline(&'a [u8]),
+    /// Where the value is.
+    Ref(ValuePointer),
+    /// No value: the key was deleted.
+    Delete,
+}
+
+impl EntryRef<'_> {
+    /// The same with bytes of its own.
+    pub fn to_entry(&self) -> Entry {
+        Entry {
+            seqno: self.seqno,
+            written_at_ms: self.written_at_ms,
+            expires_at_ms: self.expires_at_ms,
+            attributes: Bytes::copy_from_slice(self.attributes),
+            body: match &self.body {
+                BodyRef::Inline(value) => Body::Inline(Bytes::copy_from_slice(value)),
+                BodyRef::Ref(pointer) => Body::Ref(*pointer),
+                BodyRef::Delete => Body::Delete,
+            },
+        }
+    }
+}
+
 impl Entry {
     /// The kind that stands on disk for this entry.
     pub fn kind(&self) -> ValueKind {

@@ -6,14 +6,11 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
-
 use super::record::record_bytes;
 use crate::batch::{Operation, WriteBatch};
 use crate::coding::{Decoder, put_bytes, put_varint};
-use crate::head::{Body, Entry, ValuePointer};
+use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{ATTRIBUTES_BYTES_MAX, SeqNo, ValueKind, check_key};
-use crate::range_tombstone::RangeTombstone;
 
 const KIND_MASK: u8 = 0x0f;
 const HAS_EXPIRY: u8 = 0x10;
@@ -25,7 +22,6 @@ pub struct PreparedGroup<'a> {
     meta: Vec<u8>,
     values: Values<'a>,
     value_bytes: u32,
-    inline_bytes: usize,
     inline_max_bytes: usize,
     count: u32,
 }
@@ -126,14 +122,17 @@ impl<'a> PreparedGroup<'a> {
         }
     }
 
-    /// A copy of the meta section and, behind it, the values that will not be pointed at.
-    pub(super) fn copy_of_meta_and_inline_values(&self) -> Bytes {
-        let mut copy = Vec::with_capacity(self.meta.len() + self.inline_bytes);
-        copy.extend_from_slice(&self.meta);
-        for value in self.values().iter().filter(|value| value.len() < self.inline_max_bytes) {
-            copy.extend_from_slice(value);
-        }
-        Bytes::from(copy)
+    /// What the memtable takes of the group, once it stands in the journal with its value section at
+    /// `values_offset` of `segment`.
+    pub fn changes(
+        &self,
+        (segment, values_offset): (u64, u64),
+        first_seqno: SeqNo,
+        written_at_ms: u64,
+    ) -> Changes<'_> {
+        let inline = InlineValues::Listed(self.values());
+        let header = (first_seqno, written_at_ms, self.count);
+        Changes::new(&self.meta, inline, segment, values_offset, header)
     }
 
     fn empty(mut buffer: Vec<u8>, inline_max_bytes: usize) -> PreparedGroup<'a> {
@@ -142,7 +141,6 @@ impl<'a> PreparedGroup<'a> {
             meta: buffer,
             values: Values::Many(Vec::new()),
             value_bytes: 0,
-            inline_bytes: 0,
             inline_max_bytes,
             count: 0,
         }
@@ -154,7 +152,6 @@ impl<'a> PreparedGroup<'a> {
         let head = PutHead { expires_at_ms, attributes };
         encode_put(&mut self.meta, kind, key, value.len() as u64, crc32c::crc32c(value), head);
         self.value_bytes += value.len() as u32;
-        self.inline_bytes += if is_inline { value.len() } else { 0 };
         self.count += 1;
     }
 
@@ -311,53 +308,60 @@ fn decode_key(fields: &mut Decoder<'_>, base: usize) -> Option<Range<usize>> {
 
 /// One write, as the memtable takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum Change<'a> {
     /// A key was set or deleted.
     Entry {
         /// The user key.
-        key: Bytes,
+        key: &'a [u8],
         /// The new version.
-        entry: Entry,
+        entry: EntryRef<'a>,
     },
     /// A range of keys was deleted.
-    DeleteRange(RangeTombstone),
+    DeleteRange {
+        /// Its first key.
+        start: &'a [u8],
+        /// The key behind its last.
+        end: &'a [u8],
+        /// Number of the write.
+        seqno: SeqNo,
+    },
 }
 
 /// Where the values that are held inline are found.
-#[derive(Debug, Clone)]
-pub(super) enum InlineValues {
-    /// In the whole value section, at their own places.
-    Section(Bytes),
+#[derive(Debug, Clone, Copy)]
+pub(super) enum InlineValues<'a> {
+    /// In a list of all values of the group.
+    Listed(&'a [&'a [u8]]),
     /// One after another, those that are pointed at left out.
-    Packed(Bytes),
+    Packed(&'a [u8]),
 }
 
-/// The writes of one group, in order. Keys and inline values are slices of what it was read from.
+/// The writes of one group, in order.
 #[derive(Debug, Clone)]
-pub struct Changes {
-    pub(super) meta: Bytes,
-    pub(super) inline: InlineValues,
-    pub(super) segment: u64,
-    pub(super) values_offset: u64,
-    pub(super) written_at_ms: u64,
+pub struct Changes<'a> {
+    meta: &'a [u8],
+    /// What is left of it.
+    inline: InlineValues<'a>,
+    segment: u64,
+    values_offset: u64,
+    written_at_ms: u64,
     next_seqno: SeqNo,
     remaining: u32,
-    packed_at: usize,
     place: Place,
 }
 
-impl Changes {
+impl<'a> Changes<'a> {
     /// The changes of the group in `segment` whose value section is at `values_offset`.
     ///
     /// Requires: `decode_group` accepts `meta`, and `inline` holds the values of its `Put`s.
     pub(super) fn new(
-        meta: Bytes,
-        inline: InlineValues,
+        meta: &'a [u8],
+        inline: InlineValues<'a>,
         segment: u64,
         values_offset: u64,
-        header: (SeqNo, u64, u32),
-    ) -> Changes {
-        let (next_seqno, written_at_ms, remaining) = header;
+        (next_seqno, written_at_ms, remaining): (SeqNo, u64, u32),
+    ) -> Changes<'a> {
+        let place = Place::default();
         Changes {
             meta,
             inline,
@@ -366,53 +370,60 @@ impl Changes {
             written_at_ms,
             next_seqno,
             remaining,
-            packed_at: 0,
-            place: Place::default(),
+            place,
         }
     }
 
-    fn body(&mut self, entry: &RecordEntry) -> Body {
-        let len = entry.value_bytes as usize;
-        match (entry.kind, &self.inline) {
-            (ValueKind::Put, InlineValues::Section(values)) => {
-                let from = entry.value_offset as usize;
-                Body::Inline(values.slice(from..from + len))
+    fn body(&mut self, entry: &RecordEntry) -> Option<BodyRef<'a>> {
+        if !entry.is_put() {
+            return Some(BodyRef::Delete);
+        }
+        let is_inline = entry.kind == ValueKind::Put;
+        let value = match &mut self.inline {
+            InlineValues::Listed(values) => {
+                let (first, rest) = values.split_first()?;
+                *values = rest;
+                *first
             }
-            (ValueKind::Put, InlineValues::Packed(values)) => {
-                let from = self.packed_at;
-                self.packed_at += len;
-                Body::Inline(values.slice(from..from + len))
+            InlineValues::Packed(values) if is_inline => {
+                let (first, rest) = values.split_at_checked(entry.value_bytes as usize)?;
+                *values = rest;
+                first
             }
-            (ValueKind::PutRef, _) => Body::Ref(ValuePointer {
+            InlineValues::Packed(_) => &[],
+        };
+        Some(match is_inline {
+            true => BodyRef::Inline(value),
+            false => BodyRef::Ref(ValuePointer {
                 segment: self.segment,
                 offset: self.values_offset + u64::from(entry.value_offset),
                 length: entry.value_bytes,
                 checksum: entry.checksum,
             }),
-            _ => Body::Delete,
-        }
+        })
     }
 }
 
-impl Iterator for Changes {
-    type Item = Change;
+impl<'a> Iterator for Changes<'a> {
+    type Item = Change<'a>;
 
-    fn next(&mut self) -> Option<Change> {
+    #[inline]
+    fn next(&mut self) -> Option<Change<'a>> {
         self.remaining = self.remaining.checked_sub(1)?;
-        let entry = self.place.decode_entry(&self.meta)?;
+        let entry = self.place.decode_entry(self.meta)?;
         let seqno = self.next_seqno;
         self.next_seqno += 1;
-        let key = self.meta.slice(entry.key.clone());
+        let key = &self.meta[entry.key.clone()];
         if entry.kind == ValueKind::DeleteRange {
-            let end = self.meta.slice(entry.range_end);
-            return Some(Change::DeleteRange(RangeTombstone { start: key, end, seqno }));
+            let end = &self.meta[entry.range_end];
+            return Some(Change::DeleteRange { start: key, end, seqno });
         }
-        let body = self.body(&entry);
-        let entry = Entry {
+        let body = self.body(&entry)?;
+        let entry = EntryRef {
             seqno,
             written_at_ms: self.written_at_ms,
             expires_at_ms: entry.expires_at_ms,
-            attributes: self.meta.slice(entry.attributes),
+            attributes: &self.meta[entry.attributes],
             body,
         };
         Some(Change::Entry { key, entry })
@@ -426,6 +437,7 @@ impl Iterator for Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use proptest::prelude::*;
 
     fn batch() -> WriteBatch {
@@ -438,11 +450,8 @@ mod tests {
         batch
     }
 
-    fn changes(group: &PreparedGroup<'_>) -> Vec<Change> {
-        let copy = group.copy_of_meta_and_inline_values();
-        let meta = copy.slice(..group.meta().len());
-        let inline = InlineValues::Packed(copy.slice(group.meta().len()..));
-        Changes::new(meta, inline, 3, 1_000, (10, 77, group.count())).collect()
+    fn changes<'a>(group: &'a PreparedGroup<'_>) -> Vec<Change<'a>> {
+        group.changes((3, 1_000), 10, 77).collect()
     }
 
     #[test]
@@ -452,17 +461,17 @@ mod tests {
         let changes = changes(&group);
         assert_eq!(changes.len(), 5);
         let Change::Entry { key, entry } = &changes[1] else { panic!("not an entry") };
-        assert_eq!((&key[..], entry.seqno, entry.written_at_ms), (&b"b"[..], 11, 77));
+        assert_eq!((*key, entry.seqno, entry.written_at_ms), (&b"b"[..], 11, 77));
         assert_eq!((entry.expires_at_ms, &entry.attributes[..]), (5_000, &b"attributes"[..]));
-        let Body::Ref(pointer) = entry.body else { panic!("not a pointer") };
+        let BodyRef::Ref(pointer) = entry.body else { panic!("not a pointer") };
         assert_eq!((pointer.segment, pointer.offset, pointer.length), (3, 1_005, 100));
         assert_eq!(pointer.checksum, crc32c::crc32c(&[7; 100]));
         let Change::Entry { entry, .. } = &changes[0] else { panic!("not an entry") };
-        assert_eq!(entry.body, Body::Inline(Bytes::from("small")));
-        let Change::DeleteRange(range) = &changes[3] else { panic!("not a range") };
-        assert_eq!((&range.start[..], &range.end[..], range.seqno), (&b"d"[..], &b"f"[..], 13));
+        assert_eq!(entry.body, BodyRef::Inline(b"small"));
+        let range = Change::DeleteRange { start: b"d", end: b"f", seqno: 13 };
+        assert_eq!(changes[3], range);
         let Change::Entry { entry, .. } = &changes[4] else { panic!("not an entry") };
-        assert_eq!(entry.body, Body::Inline(Bytes::new()));
+        assert_eq!(entry.body, BodyRef::Inline(b""));
     }
 
     #[test]

@@ -46,9 +46,9 @@ impl Record {
     }
 
     /// What the memtable takes of a group. Requires: `inline` is what `check_values` gave for it.
-    pub fn changes(&self, inline: Bytes, segment: u64) -> Changes {
+    pub fn changes<'a>(&'a self, inline: &'a [u8], segment: u64) -> Changes<'a> {
         Changes::new(
-            self.meta.clone(),
+            &self.meta,
             InlineValues::Packed(inline),
             segment,
             self.header.values_offset(self.offset),

@@ -33,7 +33,7 @@ pub struct Replayed<'a> {
     /// SeqNo of its first entry.
     pub first_seqno: SeqNo,
     /// What the memtable takes.
-    pub changes: Changes,
+    pub changes: Changes<'a>,
 }
 
 /// What recovery found.
@@ -242,7 +242,7 @@ impl<'a> Replay<'a> {
                     segment,
                     end: self.end,
                     first_seqno: record.header.first_seqno,
-                    changes: record.changes(inline, segment.number()),
+                    changes: record.changes(&inline, segment.number()),
                 })?;
             }
         }

@@ -15,7 +15,9 @@ use super::*;
 use crate::batch::WriteBatch;
 use crate::error::Result;
 use crate::file_cache::FileCache;
+use crate::head::Entry;
 use crate::options::Reading;
+use crate::range_tombstone::RangeTombstone;
 use crate::stages::Recorder;
 use crate::vfs::{Advice, File, FileSystem, SegmentMap};
 
@@ -276,7 +278,37 @@ pub(super) struct Bench {
 }
 
 /// First SeqNo and changes of each group.
-pub(super) type Groups = Vec<(u64, Vec<Change>)>;
+pub(super) type Groups = Vec<(u64, Vec<OwnedChange>)>;
+
+/// A [`Change`] with bytes of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum OwnedChange {
+    Entry { key: Bytes, entry: Entry },
+    DeleteRange(RangeTombstone),
+}
+
+impl From<Change<'_>> for OwnedChange {
+    fn from(change: Change<'_>) -> Self {
+        let own = Bytes::copy_from_slice;
+        match change {
+            Change::Entry { key, entry } => {
+                OwnedChange::Entry { key: own(key), entry: entry.to_entry() }
+            }
+            Change::DeleteRange { start, end, seqno } => {
+                OwnedChange::DeleteRange(RangeTombstone { start: own(start), end: own(end), seqno })
+            }
+        }
+    }
+}
+
+/// A group that was written, with its changes.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) segment: Arc<Segment>,
+    pub(super) end: JournalPosition,
+    pub(super) has_rotated: bool,
+    pub(super) changes: std::vec::IntoIter<OwnedChange>,
+}
 
 /// Values of at least this many bytes are pointed at in these tests.
 pub(super) const INLINE_BYTES_MAX: usize = 64;
@@ -348,7 +380,7 @@ impl Bench {
     pub(super) fn recover_from(&self, from: JournalPosition) -> Result<(Groups, Recovered)> {
         let mut groups = Vec::new();
         let recovered = recover(&self.files, from, 0, &self.numbers(), &mut |replayed| {
-            groups.push((replayed.first_seqno, replayed.changes.collect()));
+            groups.push((replayed.first_seqno, replayed.changes.map(OwnedChange::from).collect()));
             Ok(())
         })?;
         Ok((groups, recovered))
@@ -365,20 +397,24 @@ pub(super) struct TestJournal {
 }
 
 impl TestJournal {
-    pub(super) fn try_write(&mut self, batch: &WriteBatch) -> Result<Appended> {
+    pub(super) fn try_write(&mut self, batch: &WriteBatch) -> Result<Written> {
         let group = PreparedGroup::new(batch, INLINE_BYTES_MAX);
-        let appended = self.writer.append(&group, self.next_seqno, 500 + self.next_seqno)?;
+        let (seqno, now_ms) = (self.next_seqno, 500 + self.next_seqno);
+        let Appended { segment, end, values_at, has_rotated } =
+            self.writer.append(&group, seqno, now_ms)?;
         self.next_seqno += u64::from(group.count());
-        Ok(appended)
+        let changes = group.changes(values_at, seqno, now_ms).map(OwnedChange::from);
+        let changes = changes.collect::<Vec<_>>().into_iter();
+        Ok(Written { segment, end, has_rotated, changes })
     }
 
-    pub(super) fn try_put(&mut self, key: &[u8], value: &[u8]) -> Result<Appended> {
+    pub(super) fn try_put(&mut self, key: &[u8], value: &[u8]) -> Result<Written> {
         let mut batch = WriteBatch::new();
         batch.put(key.to_vec(), value.to_vec())?;
         self.try_write(&batch)
     }
 
-    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Appended {
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Written {
         self.try_put(key, value).unwrap()
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::testing::{Bench, Groups, SEGMENT_BYTES, TestJournal};
+use super::testing::{Bench, Groups, OwnedChange, SEGMENT_BYTES, TestJournal};
 use super::*;
 use crate::batch::WriteBatch;
 use crate::error::Error;
@@ -62,7 +62,7 @@ fn everything_written_is_replayed_over_many_segments() {
         assert_eq!((recovered.torn_bytes, recovered.torn_records), (0, 0));
         assert_eq!(recovered.segments.len(), again.numbers().len());
         for change in found.iter().flat_map(|(_, changes)| changes) {
-            let Change::Entry { entry, .. } = change else {
+            let OwnedChange::Entry { entry, .. } = change else {
                 continue;
             };
             let Body::Ref(at) = entry.body else { continue };
@@ -80,7 +80,7 @@ fn values_are_read_while_their_segment_is_written_and_after() {
         let mut journal = bench.journal();
         let appended = journal.put(b"key", &[9; 500]);
         let mut changes = appended.changes;
-        let Some(Change::Entry { entry, .. }) = changes.next() else { panic!("no entry") };
+        let Some(OwnedChange::Entry { entry, .. }) = changes.next() else { panic!("no entry") };
         let Body::Ref(at) = entry.body else { panic!("no pointer") };
         let read = |segment: &Segment| segment.read_value(at.offset, 500, at.checksum, true);
         assert_eq!(read(&appended.segment).unwrap(), vec![9; 500]);
@@ -116,7 +116,7 @@ fn a_value_stays_readable_when_its_segment_is_removed() {
     for bench in benches() {
         let mut journal = bench.journal();
         let mut appended = journal.put(b"key", &[9; 500]);
-        let Some(Change::Entry { entry, .. }) = appended.changes.next() else { panic!() };
+        let Some(OwnedChange::Entry { entry, .. }) = appended.changes.next() else { panic!() };
         let Body::Ref(at) = entry.body else { panic!() };
         fill(&mut journal, 100);
         journal.sync_and_mark();
@@ -370,9 +370,13 @@ fn a_segment_with_a_living_slice_is_not_recycled() {
     let mut sealed = None;
     for n in 0..200u8 {
         let mut appended = journal.put(&[n], &[n; 200]);
-        let Some(Change::Entry { key, .. }) = appended.changes.next() else { panic!() };
-        kept.get_or_insert(key);
-        sealed.get_or_insert(appended.segment);
+        let Some(OwnedChange::Entry { entry, .. }) = appended.changes.next() else { panic!() };
+        let Body::Ref(at) = entry.body else { panic!("no pointer") };
+        let segment = appended.segment;
+        kept.get_or_insert_with(|| {
+            segment.read_value(at.offset, at.length, at.checksum, true).unwrap()
+        });
+        sealed.get_or_insert(segment);
     }
     journal.sync_and_mark();
     let sealed = sealed.unwrap();
@@ -380,7 +384,7 @@ fn a_segment_with_a_living_slice_is_not_recycled() {
     journal.pool.give_back(sealed).unwrap();
     assert_eq!(journal.pool.spares(), (0, 0));
     assert!(!bench.numbers().contains(&number));
-    assert_eq!(kept, Some(Bytes::from(vec![0])));
+    assert_eq!(kept, Some(Bytes::from(vec![0; 200])));
 }
 
 #[test]

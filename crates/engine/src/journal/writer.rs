@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::ahead::AheadMap;
-use super::group::{Changes, InlineValues, PreparedGroup};
+use super::group::PreparedGroup;
 use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordType, START_RECORD_BYTES, Start};
 use super::segment::Segment;
 use super::segment_header::SEGMENT_HEADER_BYTES;
@@ -44,8 +44,8 @@ pub struct Appended {
     pub segment: Arc<Segment>,
     /// Where the journal ends with it.
     pub end: JournalPosition,
-    /// What the memtable takes.
-    pub changes: Changes,
+    /// Number of the segment and offset in it where the value section stands.
+    pub values_at: (u64, u64),
     /// A new segment was started, so that a spare is wanted.
     pub has_rotated: bool,
 }
@@ -121,31 +121,11 @@ impl JournalWriter {
             count: group.count(),
             meta_crc: segment.header().salt.crc(offset, group.meta()),
         };
-        let meta_bytes = group.meta().len();
         self.write(&segment, offset, &header, group.meta(), group.values())?;
-        let (meta, inline) = match segment.map() {
-            Some(map) => {
-                let len = meta_bytes + group.value_bytes() as usize;
-                let sections = map.slice(offset + RECORD_HEADER_BYTES, len);
-                let values = InlineValues::Section(sections.slice(meta_bytes..));
-                (sections.slice(..meta_bytes), values)
-            }
-            None => {
-                let copy = group.copy_of_meta_and_inline_values();
-                let values = InlineValues::Packed(copy.slice(meta_bytes..));
-                (copy.slice(..meta_bytes), values)
-            }
-        };
         self.advance(&segment, offset, &header);
         self.sync.publish_group(self.lsn, written_at_ms);
-        let changes = Changes::new(
-            meta,
-            inline,
-            segment.number(),
-            header.values_offset(offset),
-            (first_seqno, written_at_ms, header.count),
-        );
-        Ok(Appended { segment, end: self.position(), changes, has_rotated })
+        let values_at = (segment.number(), header.values_offset(offset));
+        Ok(Appended { segment, end: self.position(), values_at, has_rotated })
     }
 
     /// Appends a mark, which proves to recovery how far the journal was synced; false when the last

@@ -99,7 +99,7 @@ impl Cursor {
         let mut tombstones: Vec<RangeTombstone> = Vec::new();
         for memtable in state.memtables() {
             if !memtable.is_empty() {
-                sources.push(Box::new(memtable.iter()));
+                sources.extend(memtable.sources());
                 tombstones.extend(memtable.range_tombstones().iter());
             }
         }

@@ -114,7 +114,7 @@ impl Inner {
         if is_written {
             return Ok(None);
         }
-        let sources: Vec<Source> = vec![Box::new(memtable.iter())];
+        let sources: Vec<Source> = memtable.sources().collect();
         let job = Job {
             sources,
             range_tombstones: memtable.range_tombstones().iter().collect(),

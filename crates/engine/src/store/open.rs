@@ -267,7 +267,7 @@ impl Opening<'_> {
             })
             .collect();
         let mut pending = std::collections::VecDeque::new();
-        let mut active = Arc::new(Memtable::new(self.recorder));
+        let mut active = Arc::new(Memtable::new(self.recorder, 0));
         let mut active_start = version.replay_from;
         let synced_lsn = version.journal_synced.lsn;
         let recovered = recover(files, version.replay_from, synced_lsn, &numbers, &mut |group| {
@@ -275,7 +275,7 @@ impl Opening<'_> {
                 insert(&active, change);
             }
             if active.bytes() >= self.options.memtable_bytes {
-                let next = Arc::new(Memtable::new(self.recorder));
+                let next = Arc::new(Memtable::new(self.recorder, active.keys()));
                 let memtable = std::mem::replace(&mut active, next);
                 active_start = group.end;
                 pending.push_back(PendingFlush::new(memtable, group.end));

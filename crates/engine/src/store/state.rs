@@ -65,10 +65,11 @@ impl ReadState {
     /// in a deleted range.
     #[inline]
     fn find_in_memtables(&self, user_key: &[u8], seqno: SeqNo) -> Option<Option<Entry>> {
+        let hash = key::hash(user_key);
         for memtable in self.memtables() {
             let cover = memtable.cover(user_key, seqno);
-            if let Some(entry) = memtable.get(user_key, seqno) {
-                return Some((entry.seqno > cover).then_some(entry));
+            if let Some(entry) = memtable.find(user_key, hash, seqno) {
+                return Some((entry.seqno > cover).then(|| entry.to_entry()));
             }
             if cover > 0 {
                 return Some(None);

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::inner::{Commit, Inner, PendingFlush};
 use super::stats::add;
 use super::{Condition, WriteOptions};
@@ -16,9 +18,10 @@ use crate::batch::{Operation, WriteBatch};
 use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
 use crate::journal::{Change, PreparedGroup};
-use crate::key::{ATTRIBUTES_BYTES_MAX, SEQNO_MAX, SeqNo, VALUE_BYTES_MAX, check_key};
+use crate::key::{self, ATTRIBUTES_BYTES_MAX, SEQNO_MAX, SeqNo, VALUE_BYTES_MAX, check_key};
 use crate::memtable::Memtable;
 use crate::options::Durability;
+use crate::range_tombstone::RangeTombstone;
 use crate::resources::Work;
 use crate::stages::{Stage, Trace};
 use crate::stall;
@@ -206,7 +209,7 @@ impl Inner {
         }
         trace.lap(Stage::PutJournal);
         let memtable = self.state.load().active.clone();
-        for change in appended.changes {
+        for change in group.changes(appended.values_at, first_seqno, now_ms) {
             insert(&memtable, change);
         }
         self.visible_seqno.store(last_seqno, Ordering::Release);
@@ -246,7 +249,9 @@ impl Inner {
         // A write since is in a memtable, or in a table that a flush has just made of one.
         state.version.tables().any(|(_, table)| table.properties.seqno_max > seqno)
             || state.memtables().any(|memtable| {
-                memtable.get(key, SEQNO_MAX).is_some_and(|entry| entry.seqno > seqno)
+                memtable
+                    .find(key, key::hash(key), SEQNO_MAX)
+                    .is_some_and(|entry| entry.seqno > seqno)
                     || memtable.cover(key, SEQNO_MAX) > seqno
             })
     }
@@ -265,9 +270,10 @@ impl Inner {
             }
             flushes.pending.push_back(PendingFlush::new(memtable.clone(), end));
         }
+        let keys = memtable.keys();
         self.change_state(|state| {
             state.immutables.insert(0, memtable);
-            state.active = Arc::new(Memtable::new(&self.recorder));
+            state.active = Arc::new(Memtable::new(&self.recorder, keys));
         });
         self.request(Work::Flush);
     }
@@ -291,9 +297,12 @@ fn check_condition(condition: Condition, version: Option<SeqNo>) -> Result<()> {
 }
 
 /// Puts one change into a memtable.
-pub(super) fn insert(memtable: &Memtable, change: Change) {
+pub(super) fn insert(memtable: &Memtable, change: Change<'_>) {
     match change {
-        Change::Entry { key, entry } => memtable.insert(key, entry),
-        Change::DeleteRange(tombstone) => memtable.insert_range_tombstone(tombstone),
+        Change::Entry { key, entry } => memtable.insert(key, &entry),
+        Change::DeleteRange { start, end, seqno } => {
+            let (start, end) = (Bytes::copy_from_slice(start), Bytes::copy_from_slice(end));
+            memtable.insert_range_tombstone(RangeTombstone { start, end, seqno });
+        }
     }
 }

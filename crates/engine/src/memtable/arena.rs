@@ -1,0 +1,352 @@
+//! Where a memtable keeps its records: memory that only grows, read while it is written.
+//!
+//! A record is written once, whole, and never changes; its number leads to it for as long as the
+//! arena lives. One thread writes at a time; any number read what was published to them. Chunks
+//! double in size, so that an empty memtable takes nothing and a large one a few allocations.
+//!
+//! A record, in native byte order, at a multiple of 8 bytes: `prev u32 | value length u32 |
+//! seqno and kind u64 | written_at_ms u64 | expires_at_ms u64 | key length u16 | attributes length
+//! u16 | zeros u32 | pointer (24 bytes, of a `PutRef` only) | key | attributes | value`.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::head::{BodyRef, EntryRef, ValuePointer};
+use crate::key::{SeqNo, ValueKind};
+
+/// Records stand at multiples of this, and are numbered by it.
+const ALIGNMENT: usize = 8;
+/// Bytes of the first chunk; each further one has twice the size of the one before.
+const FIRST_CHUNK_BYTES: usize = 16 << 10;
+/// Chunks of which 16 GiB could be made, more than any memtable comes to.
+const CHUNKS: usize = 20;
+const HEADER_BYTES: usize = 40;
+const POINTER_BYTES: usize = 24;
+
+/// A record's number. Zero is the first record's, so absence is told apart by who holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RecordRef(u32);
+
+impl RecordRef {
+    /// The number, below 2^32 - 1.
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The record of a number that `number` gave.
+    pub(super) fn from_number(number: u32) -> RecordRef {
+        RecordRef(number)
+    }
+}
+
+/// Memory that only grows.
+#[derive(Debug, Default)]
+pub(super) struct Arena {
+    chunks: [OnceLock<Chunk>; CHUNKS],
+    /// Where the next record may go, as a place in all chunks laid end to end.
+    end: AtomicUsize,
+}
+
+/// A piece of memory that is filled from the front.
+#[derive(Debug)]
+struct Chunk {
+    memory: NonNull<u8>,
+    layout: Layout,
+    /// Bytes from the front that hold records.
+    used: AtomicUsize,
+}
+
+// SAFETY: the memory is owned; what is shared of it is written before `used` publishes it and never
+// after.
+unsafe impl Send for Chunk {}
+// SAFETY: as above.
+unsafe impl Sync for Chunk {}
+
+impl Chunk {
+    fn new(bytes: usize) -> Chunk {
+        let layout = Layout::from_size_align(bytes, ALIGNMENT).expect("a chunk has a size");
+        // SAFETY: the layout has a size above zero.
+        let memory = NonNull::new(unsafe { alloc(layout) });
+        let memory = memory.unwrap_or_else(|| handle_alloc_error(layout));
+        Chunk { memory, layout, used: AtomicUsize::new(0) }
+    }
+
+    /// What was published of the chunk from `offset` on.
+    fn published(&self, offset: usize) -> &[u8] {
+        let used = self.used.load(Ordering::Acquire);
+        assert!(offset <= used, "a record is looked at after it was published");
+        // SAFETY: the bytes below `used` are inside the allocation, were written before `used` was
+        // stored, and are never written again.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(offset), used - offset) }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and nothing refers to it any more.
+        unsafe { dealloc(self.memory.as_ptr(), self.layout) };
+    }
+}
+
+/// The chunk that a place is in, and where in it.
+fn locate(place: usize) -> (usize, usize) {
+    let chunk = (place / FIRST_CHUNK_BYTES + 1).ilog2() as usize;
+    (chunk, place - chunk_start(chunk))
+}
+
+/// Where a chunk starts, in all chunks laid end to end.
+fn chunk_start(chunk: usize) -> usize {
+    FIRST_CHUNK_BYTES * ((1 << chunk) - 1)
+}
+
+fn chunk_bytes(chunk: usize) -> usize {
+    FIRST_CHUNK_BYTES << chunk
+}
+
+impl Arena {
+    /// Adds a record whose older version, if it has one, is `prev`; it is published when this returns.
+    /// Requires: one thread at a time.
+    pub(super) fn push(
+        &self,
+        key: &[u8],
+        entry: &EntryRef<'_>,
+        prev: Option<RecordRef>,
+    ) -> RecordRef {
+        let mut header = [0; HEADER_BYTES + POINTER_BYTES];
+        let (kind, value) = match &entry.body {
+            BodyRef::Inline(value) => (ValueKind::Put, *value),
+            BodyRef::Ref(_) => (ValueKind::PutRef, &[][..]),
+            BodyRef::Delete => (ValueKind::Delete, &[][..]),
+        };
+        // Absence is 0, so that numbers are one more than they are elsewhere.
+        let prev = prev.map_or(0, |prev| prev.0 + 1);
+        header[..4].copy_from_slice(&prev.to_ne_bytes());
+        header[4..8].copy_from_slice(&(value.len() as u32).to_ne_bytes());
+        header[8..16].copy_from_slice(&(entry.seqno << 8 | kind as u64).to_ne_bytes());
+        header[16..24].copy_from_slice(&entry.written_at_ms.to_ne_bytes());
+        header[24..32].copy_from_slice(&entry.expires_at_ms.to_ne_bytes());
+        header[32..34].copy_from_slice(&(key.len() as u16).to_ne_bytes());
+        header[34..36].copy_from_slice(&(entry.attributes.len() as u16).to_ne_bytes());
+        let mut header_bytes = HEADER_BYTES;
+        if let BodyRef::Ref(pointer) = &entry.body {
+            header[40..48].copy_from_slice(&pointer.segment.to_ne_bytes());
+            header[48..56].copy_from_slice(&pointer.offset.to_ne_bytes());
+            header[56..60].copy_from_slice(&pointer.length.to_ne_bytes());
+            header[60..64].copy_from_slice(&pointer.checksum.to_ne_bytes());
+            header_bytes += POINTER_BYTES;
+        }
+        let parts = [&header[..header_bytes], key, entry.attributes, value];
+        self.write(&parts)
+    }
+
+    fn write(&self, parts: &[&[u8]; 4]) -> RecordRef {
+        let filled: usize = parts.iter().map(|part| part.len()).sum();
+        let bytes = filled.next_multiple_of(ALIGNMENT);
+        let (mut number, mut offset) = locate(self.end.load(Ordering::Relaxed));
+        while offset + bytes > chunk_bytes(number) {
+            (number, offset) = (number + 1, 0);
+        }
+        let chunk = self.chunks[number].get_or_init(|| Chunk::new(chunk_bytes(number)));
+        assert_eq!(chunk.used.load(Ordering::Relaxed), offset, "one thread writes at a time");
+        let mut at = offset;
+        for part in parts {
+            // SAFETY: `at + part.len()` is inside the chunk, as checked above; nobody reads bytes at or
+            // beyond `used`, and nobody else writes.
+            unsafe {
+                let to = chunk.memory.as_ptr().add(at);
+                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+            }
+            at += part.len();
+        }
+        // SAFETY: as above; the padding must be written too before it may be read as bytes.
+        unsafe { chunk.memory.as_ptr().add(at).write_bytes(0, bytes - filled) };
+        chunk.used.store(offset + bytes, Ordering::Release);
+        let place = chunk_start(number) + offset;
+        self.end.store(place + bytes, Ordering::Release);
+        RecordRef(u32::try_from(place / ALIGNMENT).expect("an arena stays below 32 GiB"))
+    }
+
+    /// The record of a number. Requires: its publication happened before.
+    #[inline]
+    pub(super) fn record(&self, record: RecordRef) -> Record<'_> {
+        let (chunk, offset) = locate(record.0 as usize * ALIGNMENT);
+        let chunk = self.chunks[chunk].get().expect("a record's chunk was made before it");
+        Record { bytes: chunk.published(offset) }
+    }
+
+    /// Bytes taken by records.
+    pub(super) fn bytes(&self) -> usize {
+        self.end.load(Ordering::Relaxed)
+    }
+
+    /// The records from `from` on in the order of their writing, and where a later walk goes on.
+    pub(super) fn walk(&self, from: Walk) -> (Vec<RecordRef>, Walk) {
+        let Walk { mut chunk, mut offset } = from;
+        let end = locate(self.end.load(Ordering::Acquire));
+        let mut found = Vec::new();
+        loop {
+            let used = self.chunks[chunk].get().map_or(0, |one| one.used.load(Ordering::Acquire));
+            while offset < used {
+                let place = chunk_start(chunk) + offset;
+                let record = RecordRef((place / ALIGNMENT) as u32);
+                found.push(record);
+                offset += self.record(record).bytes_in_all();
+            }
+            if chunk >= end.0 {
+                return (found, Walk { chunk, offset });
+            }
+            (chunk, offset) = (chunk + 1, 0);
+        }
+    }
+}
+
+/// How far a walk through an arena has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Walk {
+    chunk: usize,
+    offset: usize,
+}
+
+/// A record, and whatever follows it in its chunk.
+#[derive(Clone, Copy)]
+pub(super) struct Record<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    #[inline]
+    fn u64_at(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.bytes[at..at + 8].try_into().expect("8 bytes"))
+    }
+
+    #[inline]
+    fn u32_at(&self, at: usize) -> u32 {
+        u32::from_ne_bytes(self.bytes[at..at + 4].try_into().expect("4 bytes"))
+    }
+
+    #[inline]
+    fn u16_at(&self, at: usize) -> usize {
+        usize::from(u16::from_ne_bytes(self.bytes[at..at + 2].try_into().expect("2 bytes")))
+    }
+
+    fn kind(&self) -> u8 {
+        self.bytes[if cfg!(target_endian = "little") { 8 } else { 15 }]
+    }
+
+    #[inline]
+    fn key_start(&self) -> usize {
+        let has_pointer = self.kind() == ValueKind::PutRef as u8;
+        if has_pointer { HEADER_BYTES + POINTER_BYTES } else { HEADER_BYTES }
+    }
+
+    fn bytes_in_all(&self) -> usize {
+        let value_bytes = self.u32_at(4) as usize;
+        let filled = self.key_start() + self.u16_at(32) + self.u16_at(34) + value_bytes;
+        filled.next_multiple_of(ALIGNMENT)
+    }
+
+    /// The older version of the same key.
+    #[inline]
+    pub(super) fn prev(&self) -> Option<RecordRef> {
+        self.u32_at(0).checked_sub(1).map(RecordRef)
+    }
+
+    /// The SeqNo.
+    #[inline]
+    pub(super) fn seqno(&self) -> SeqNo {
+        self.u64_at(8) >> 8
+    }
+
+    /// The user key.
+    #[inline]
+    pub(super) fn key(&self) -> &'a [u8] {
+        let start = self.key_start();
+        &self.bytes[start..start + self.u16_at(32)]
+    }
+
+    /// The entry.
+    pub(super) fn entry(&self) -> EntryRef<'a> {
+        let attributes_start = self.key_start() + self.u16_at(32);
+        let value_start = attributes_start + self.u16_at(34);
+        let body = match self.kind() {
+            kind if kind == ValueKind::Put as u8 => {
+                BodyRef::Inline(&self.bytes[value_start..value_start + self.u32_at(4) as usize])
+            }
+            kind if kind == ValueKind::PutRef as u8 => BodyRef::Ref(ValuePointer {
+                segment: self.u64_at(40),
+                offset: self.u64_at(48),
+                length: self.u32_at(56),
+                checksum: self.u32_at(60),
+            }),
+            _ => BodyRef::Delete,
+        };
+        EntryRef {
+            seqno: self.seqno(),
+            written_at_ms: self.u64_at(16),
+            expires_at_ms: self.u64_at(24),
+            attributes: &self.bytes[attributes_start..value_start],
+            body,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(seqno: SeqNo, body: BodyRef<'_>) -> EntryRef<'_> {
+        EntryRef { seqno, written_at_ms: 7, expires_at_ms: seqno + 1, attributes: b"at", body }
+    }
+
+    #[test]
+    fn records_of_every_kind_come_back_whatever_chunk_they_are_in() {
+        let arena = Arena::default();
+        let pointer = ValuePointer { segment: 1, offset: 2, length: 3, checksum: 4 };
+        let long = vec![9; 100_000];
+        let bodies = [
+            BodyRef::Inline(b"value"),
+            BodyRef::Ref(pointer),
+            BodyRef::Delete,
+            BodyRef::Inline(&long),
+            BodyRef::Inline(b""),
+        ];
+        let mut pushed: Vec<(RecordRef, String, SeqNo, BodyRef<'_>, Option<RecordRef>)> =
+            Vec::new();
+        for seqno in 0..3000 {
+            let key = format!("key{seqno}");
+            let prev = pushed.last().map(|(record, ..)| *record);
+            let body = bodies[seqno as usize % 5].clone();
+            let record = arena.push(key.as_bytes(), &entry(seqno, body.clone()), prev);
+            pushed.push((record, key, seqno, body, prev));
+        }
+        for (record, key, seqno, body, prev) in &pushed {
+            let found = arena.record(*record);
+            assert_eq!((found.key(), found.seqno()), (key.as_bytes(), *seqno));
+            assert_eq!(found.prev(), *prev);
+            assert_eq!(found.entry(), entry(*seqno, body.clone()));
+        }
+        let (walked, rest) = arena.walk(Walk::default());
+        assert!(walked.iter().eq(pushed.iter().map(|(record, ..)| record)));
+        assert!(arena.walk(rest).0.is_empty());
+        let last = arena.push(b"last", &entry(1, BodyRef::Delete), None);
+        assert_eq!(arena.walk(rest).0, [last]);
+    }
+
+    #[test]
+    fn places_lie_in_the_chunk_that_holds_them() {
+        for place in (0..1 << 20).step_by(8) {
+            let (chunk, offset) = locate(place);
+            assert_eq!(chunk_start(chunk) + offset, place);
+            assert!(offset < chunk_bytes(chunk));
+        }
+    }
+
+    #[test]
+    fn an_empty_arena_takes_nothing() {
+        let arena = Arena::default();
+        assert!(arena.walk(Walk::default()).0.is_empty());
+        assert!(arena.chunks.iter().all(|chunk| chunk.get().is_none()));
+    }
+}

@@ -1,0 +1,160 @@
+//! From a key's hash to its newest record: an open-addressed table that is read while it is written.
+//!
+//! A slot holds the upper half of the hash and the record's number. Its home is given by the topmost
+//! bits of that half, so that growing moves slots without looking at keys, and in their order. One
+//! thread writes at a time; readers take the table that was newest when they came, which holds
+//! everything that was published to them: a newer table only adds.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+
+use super::arena::RecordRef;
+
+/// Slots of the smallest table.
+const SLOTS_MIN: usize = 64;
+/// What an empty slot holds; numbers are stored one higher.
+const EMPTY: u64 = 0;
+
+/// From a key's hash to its newest record.
+#[derive(Debug)]
+pub(super) struct Index {
+    table: ArcSwap<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    slots: Box<[AtomicU64]>,
+    /// Upper bits of a tag beyond those that name its home.
+    shift: u32,
+}
+
+impl Table {
+    fn new(slots: usize) -> Table {
+        let shift = 32 - slots.ilog2();
+        Table { slots: (0..slots).map(|_| AtomicU64::new(EMPTY)).collect(), shift }
+    }
+
+    /// The first slot that `wanted` accepts, or the empty one that ends the search.
+    #[inline]
+    fn find(&self, tag: u32, wanted: impl Fn(RecordRef) -> bool) -> (usize, Option<RecordRef>) {
+        let mut at = (tag >> self.shift) as usize;
+        loop {
+            let slot = self.slots[at].load(Ordering::Acquire);
+            if slot == EMPTY {
+                return (at, None);
+            }
+            if (slot >> 32) as u32 == tag {
+                let record = RecordRef::from_number(slot as u32 - 1);
+                if wanted(record) {
+                    return (at, Some(record));
+                }
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+    }
+
+    fn set(&self, at: usize, tag: u32, record: RecordRef) {
+        let slot = u64::from(tag) << 32 | u64::from(record.number() + 1);
+        self.slots[at].store(slot, Ordering::Release);
+    }
+}
+
+fn tag(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
+/// Where a record goes.
+#[derive(Debug)]
+pub(super) struct Place {
+    at: usize,
+    /// The record that is there now, of the same key.
+    pub(super) record: Option<RecordRef>,
+}
+
+impl Index {
+    /// An index with room for about so many keys before it grows.
+    pub(super) fn with_room_for(keys: usize) -> Index {
+        let slots = (keys * 2).next_power_of_two().max(SLOTS_MIN);
+        Index { table: ArcSwap::from_pointee(Table::new(slots)) }
+    }
+
+    /// The newest record of the key with this hash that `is_key` accepts.
+    #[inline]
+    pub(super) fn find(&self, hash: u64, is_key: impl Fn(RecordRef) -> bool) -> Option<RecordRef> {
+        self.table.load().find(tag(hash), is_key).1
+    }
+
+    /// Where the key's newest record is, or would be. Requires: one thread at a time from here to
+    /// `put`.
+    pub(super) fn place(&self, hash: u64, is_key: impl Fn(RecordRef) -> bool) -> Place {
+        let (at, record) = self.table.load().find(tag(hash), is_key);
+        Place { at, record }
+    }
+
+    /// Puts a record in its place; `keys` is how many keys there are with it.
+    pub(super) fn put(&self, place: &Place, hash: u64, record: RecordRef, keys: usize) {
+        let table = self.table.load();
+        table.set(place.at, tag(hash), record);
+        if keys * 2 > table.slots.len() {
+            self.table.store(grown(&table).into());
+        }
+    }
+
+    /// Bytes of the table.
+    pub(super) fn bytes(&self) -> usize {
+        self.table.load().slots.len() * size_of::<AtomicU64>()
+    }
+}
+
+fn grown(old: &Table) -> Table {
+    let new = Table::new(old.slots.len() * 2);
+    for slot in &old.slots {
+        let slot = slot.load(Ordering::Relaxed);
+        if slot != EMPTY {
+            let tag = (slot >> 32) as u32;
+            let (at, _) = new.find(tag, |_| false);
+            new.set(at, tag, RecordRef::from_number(slot as u32 - 1));
+        }
+    }
+    new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hashes of which many share a tag.
+    fn hash(key: u32) -> u64 {
+        crate::key::hash(&(key / 3).to_le_bytes())
+    }
+
+    #[test]
+    fn every_key_is_found_as_the_table_grows() {
+        let index = Index::with_room_for(0);
+        for key in 0..10_000 {
+            let is_key = |record: RecordRef| record.number() == key;
+            let place = index.place(hash(key), is_key);
+            assert_eq!(place.record, None);
+            index.put(&place, hash(key), RecordRef::from_number(key), key as usize + 1);
+            assert!(index.find(hash(key), is_key).is_some());
+        }
+        for key in 0..10_000 {
+            let found = index.find(hash(key), |record| record.number() == key);
+            assert_eq!(found, Some(RecordRef::from_number(key)));
+            assert_eq!(index.find(hash(key + 10_000), |record| record.number() == key), None);
+        }
+        assert!(index.bytes() >= 20_000 * 8 && index.bytes() <= 80_000 * 8);
+    }
+
+    #[test]
+    fn a_newer_record_takes_the_place_of_the_older() {
+        let index = Index::with_room_for(10);
+        for number in 0..1000 {
+            let place = index.place(hash(5), |_| true);
+            assert_eq!(place.record.map(RecordRef::number), (number as u32).checked_sub(1));
+            index.put(&place, hash(5), RecordRef::from_number(number), 1);
+        }
+        assert_eq!(index.bytes(), SLOTS_MIN * 8);
+    }
+}

@@ -1,0 +1,311 @@
+//! The write buffer: what was written and not yet flushed.
+//!
+//! 1. A write copies its entry into the arena and puts it first under its key in the index: a few
+//!    cache lines, whatever the memtable's size.
+//! 2. A look-up goes from the index along the versions of the key, newest first, and takes no lock.
+//! 3. Order is made when somebody asks for it: a flush once, a scan for what is new since the last.
+//!
+//! Invariant: what was written never changes; readers ignore entries newer than the SeqNo they read at.
+
+mod arena;
+mod index;
+mod order;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use arena::Arena;
+use index::Index;
+use order::{Order, RunCursor};
+
+use crate::head::{Entry, EntryRef};
+use crate::iter::merging::Source;
+use crate::key::{self, SeqNo};
+use crate::lock::Mutex;
+use crate::range_tombstone::{RangeTombstone, RangeTombstones};
+use crate::stages::{Recorder, Stage};
+
+/// The write buffer.
+#[derive(Debug)]
+pub struct Memtable {
+    arena: Arena,
+    index: Index,
+    /// Held while an entry is added: the arena and the index take one writer.
+    writing: parking_lot::Mutex<()>,
+    order: Mutex<Order>,
+    range_tombstones: parking_lot::RwLock<Arc<RangeTombstones>>,
+    has_range_tombstones: AtomicBool,
+    range_tombstone_bytes: AtomicUsize,
+    keys: AtomicUsize,
+    entries: AtomicU64,
+    seqno_max: AtomicU64,
+}
+
+impl Memtable {
+    /// An empty one, whose waits go to `recorder`, with room for so many keys before its index grows.
+    pub fn new(recorder: &Arc<Recorder>, keys: usize) -> Memtable {
+        Memtable {
+            arena: Arena::default(),
+            index: Index::with_room_for(keys),
+            writing: parking_lot::Mutex::new(()),
+            order: Mutex::new(Stage::LockMemtable, recorder, Order::default()),
+            range_tombstones: parking_lot::RwLock::default(),
+            has_range_tombstones: AtomicBool::new(false),
+            range_tombstone_bytes: AtomicUsize::new(0),
+            keys: AtomicUsize::new(0),
+            entries: AtomicU64::new(0),
+            seqno_max: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds an entry. Requires: the SeqNos of a key's entries ascend.
+    pub fn insert(&self, user_key: &[u8], entry: &EntryRef<'_>) {
+        let hash = key::hash(user_key);
+        let _writing = self.writing.lock();
+        let place = self.index.place(hash, |record| self.arena.record(record).key() == user_key);
+        let record = self.arena.push(user_key, entry, place.record);
+        let mut keys = self.keys.load(Ordering::Relaxed);
+        if place.record.is_none() {
+            keys += 1;
+            self.keys.store(keys, Ordering::Relaxed);
+        }
+        self.index.put(&place, hash, record, keys);
+        self.note(entry.seqno);
+    }
+
+    /// Adds a deleted range. Requires: as `insert`.
+    pub fn insert_range_tombstone(&self, tombstone: RangeTombstone) {
+        let bytes = tombstone.start.len() + tombstone.end.len() + size_of::<RangeTombstone>();
+        self.range_tombstone_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.note(tombstone.seqno);
+        let mut set = self.range_tombstones.write();
+        let all = set.iter().chain([tombstone]);
+        *set = Arc::new(RangeTombstones::new(all));
+        self.has_range_tombstones.store(true, Ordering::Release);
+    }
+
+    fn note(&self, seqno: SeqNo) {
+        self.entries.fetch_add(1, Ordering::Relaxed);
+        self.seqno_max.fetch_max(seqno, Ordering::Relaxed);
+    }
+
+    /// The newest version of a key at or below `max_seqno`. Range deletions are the caller's matter.
+    pub fn get(&self, user_key: &[u8], max_seqno: SeqNo) -> Option<Entry> {
+        self.find(user_key, key::hash(user_key), max_seqno).map(|entry| entry.to_entry())
+    }
+
+    /// The same without a copy; `hash` is `key::hash` of the key.
+    #[inline]
+    pub fn find(&self, user_key: &[u8], hash: u64, max_seqno: SeqNo) -> Option<EntryRef<'_>> {
+        let is_key = |record| self.arena.record(record).key() == user_key;
+        let mut record = self.arena.record(self.index.find(hash, is_key)?);
+        while record.seqno() > max_seqno {
+            record = self.arena.record(record.prev()?);
+        }
+        Some(record.entry())
+    }
+
+    /// The newest range deletion of `user_key` at or below `max_seqno`; 0 for none.
+    pub fn cover(&self, user_key: &[u8], max_seqno: SeqNo) -> SeqNo {
+        if !self.has_range_tombstones.load(Ordering::Acquire) {
+            return 0;
+        }
+        self.range_tombstones.read().cover(user_key, max_seqno)
+    }
+
+    /// The deleted ranges so far.
+    pub fn range_tombstones(&self) -> Arc<RangeTombstones> {
+        self.range_tombstones.read().clone()
+    }
+
+    /// Memory taken, about.
+    pub fn bytes(&self) -> usize {
+        let ranges = self.range_tombstone_bytes.load(Ordering::Relaxed);
+        self.arena.bytes() + self.index.bytes() + ranges
+    }
+
+    /// Entries and range deletions held.
+    pub fn entries(&self) -> u64 {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// Keys with an entry.
+    pub fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing was written to it.
+    pub fn is_empty(&self) -> bool {
+        self.entries() == 0
+    }
+
+    /// The newest SeqNo held; 0 when empty.
+    pub fn seqno_max(&self) -> SeqNo {
+        self.seqno_max.load(Ordering::Relaxed)
+    }
+
+    /// Cursors that show, between them, every entry added so far.
+    pub fn sources(self: &Arc<Self>) -> impl Iterator<Item = Source> {
+        let runs = self.order.lock().runs(&self.arena);
+        let memtable = self.clone();
+        runs.into_iter()
+            .map(move |run| -> Source { Box::new(RunCursor::new(memtable.clone(), run)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::head::BodyRef;
+    use crate::iter::{InternalIterator, MergingIterator};
+    use crate::key::SEQNO_MAX;
+
+    fn memtable() -> Arc<Memtable> {
+        Arc::new(Memtable::new(&Arc::new(Recorder::new(0)), 0))
+    }
+
+    fn put(memtable: &Memtable, key: &[u8], seqno: SeqNo) {
+        let value = [key, &seqno.to_le_bytes()].concat();
+        let entry = EntryRef {
+            seqno,
+            written_at_ms: 0,
+            expires_at_ms: 0,
+            attributes: b"",
+            body: BodyRef::Inline(&value),
+        };
+        memtable.insert(key, &entry);
+    }
+
+    fn cursor(memtable: &Arc<Memtable>) -> MergingIterator {
+        MergingIterator::new(memtable.sources().collect())
+    }
+
+    #[test]
+    fn a_read_sees_the_newest_version_at_its_seqno() {
+        let memtable = memtable();
+        put(&memtable, b"a", 1);
+        put(&memtable, b"b", 2);
+        put(&memtable, b"a", 3);
+        assert_eq!(memtable.get(b"a", SEQNO_MAX).unwrap().seqno, 3);
+        assert_eq!(memtable.get(b"a", 2).unwrap().seqno, 1);
+        assert_eq!(memtable.get(b"b", 1), None);
+        assert_eq!(memtable.get(b"aa", SEQNO_MAX), None);
+        assert_eq!((memtable.entries(), memtable.keys(), memtable.seqno_max()), (3, 2, 3));
+    }
+
+    #[test]
+    fn a_cursor_walks_both_ways_and_shows_what_was_there_when_it_was_made() {
+        let memtable = memtable();
+        for at in 0..100 {
+            put(&memtable, format!("{at:03}").as_bytes(), at + 1);
+        }
+        let mut iter = cursor(&memtable);
+        put(&memtable, b"0401", 1000);
+        iter.seek_to_first().unwrap();
+        for at in 0..100 {
+            assert_eq!(iter.user_key(), format!("{at:03}").as_bytes());
+            iter.next().unwrap();
+        }
+        assert!(!iter.valid());
+        iter.seek_before(b"050").unwrap();
+        for at in (0..50).rev() {
+            assert_eq!(iter.user_key(), format!("{at:03}").as_bytes());
+            iter.prev().unwrap();
+        }
+        assert!(!iter.valid());
+        iter.seek(b"0405", SEQNO_MAX).unwrap();
+        iter.prev().unwrap();
+        iter.next().unwrap();
+        assert_eq!(iter.user_key(), b"041");
+        let mut later = cursor(&memtable);
+        later.seek(b"0405", SEQNO_MAX).unwrap();
+        later.prev().unwrap();
+        assert_eq!(later.user_key(), b"0401");
+    }
+
+    #[test]
+    fn looks_between_writes_leave_few_runs() {
+        let memtable = memtable();
+        for at in 0..5000_u64 {
+            put(&memtable, &at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), at + 1);
+            if at % 7 == 0 {
+                assert!(memtable.sources().count() <= 12);
+            }
+        }
+        let mut iter = cursor(&memtable);
+        iter.seek_to_first().unwrap();
+        let mut keys = Vec::new();
+        while iter.valid() {
+            keys.push(iter.user_key().to_vec());
+            iter.next().unwrap();
+        }
+        assert!(keys.is_sorted() && keys.len() == 5000);
+    }
+
+    #[test]
+    fn readers_see_everything_up_to_what_was_made_visible_while_it_grows() {
+        let memtable = memtable();
+        let visible = AtomicU64::new(0);
+        let key = |number: u64| (number % 5000).wrapping_mul(0x9e37_79b9).to_le_bytes();
+        std::thread::scope(|scope| {
+            for reader in 0..2_u64 {
+                let (memtable, visible) = (&memtable, &visible);
+                scope.spawn(move || {
+                    let mut at = reader;
+                    loop {
+                        let seqno = visible.load(Ordering::Acquire);
+                        if seqno > 0 {
+                            at = (at.wrapping_mul(0x5851_f42d_4c95_7f2d) + 1) % seqno;
+                            let found = memtable.get(&key(at), seqno).expect("a visible key");
+                            assert!(found.seqno > at && found.seqno <= seqno);
+                        }
+                        if seqno == 20_000 {
+                            return;
+                        }
+                    }
+                });
+            }
+            for number in 0..20_000 {
+                put(&memtable, &key(number), number + 1);
+                visible.store(number + 1, Ordering::Release);
+            }
+        });
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_sorted_map(
+            writes in prop::collection::vec((prop::collection::vec(0u8..3, 1..12), any::<bool>()), 1..200),
+            probes in prop::collection::vec((prop::collection::vec(0u8..3, 0..12), 0u64..220), 20),
+        ) {
+            let memtable = memtable();
+            let mut model = BTreeMap::new();
+            for (at, (key, look)) in writes.iter().enumerate() {
+                let seqno = at as u64 + 1;
+                put(&memtable, key, seqno);
+                model.insert((key.clone(), SEQNO_MAX - seqno), ());
+                if *look {
+                    prop_assert!(memtable.sources().count() > 0);
+                }
+            }
+            let mut iter = cursor(&memtable);
+            for (key, seqno) in probes {
+                let next = model.range((key.clone(), SEQNO_MAX - seqno)..).next();
+                let found = memtable.get(&key, seqno).map(|entry| SEQNO_MAX - entry.seqno);
+                let expected = next.filter(|((next, _), ())| *next == key).map(|((_, age), ())| *age);
+                prop_assert_eq!(found, expected);
+                iter.seek(&key, seqno).unwrap();
+                let here = iter.valid().then(|| (iter.user_key().to_vec(), SEQNO_MAX - iter.seqno()));
+                prop_assert_eq!(here.as_ref(), next.map(|(at, ())| at));
+                iter.seek_before(&key).unwrap();
+                let before = model.range(..(key.clone(), 0)).next_back();
+                let here = iter.valid().then(|| (iter.user_key().to_vec(), SEQNO_MAX - iter.seqno()));
+                prop_assert_eq!(here.as_ref(), before.map(|(at, ())| at));
+            }
+        }
+    }
+}

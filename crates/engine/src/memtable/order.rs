@@ -1,0 +1,224 @@
+//! The records of a memtable in order: sorted when somebody wants to see them, not when written.
+//!
+//! Runs hold sorted records; what was written since the last look is sorted into another run, and
+//! runs are merged when the older one is less than twice as long, so that there are few. A record is
+//! compared by eight bytes of its key that follow what all keys of its run begin with; the key itself
+//! is looked at only where those are equal.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::Memtable;
+use super::arena::{Arena, RecordRef, Walk};
+use crate::error::Result;
+use crate::head::Entry;
+use crate::iter::InternalIterator;
+use crate::key::{self, SeqNo};
+
+/// The runs so far.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    walked: Walk,
+    /// Oldest first; each is at least twice as long as the next.
+    runs: Vec<Arc<Run>>,
+}
+
+impl Order {
+    /// Runs that hold every record published before.
+    pub(super) fn runs(&mut self, arena: &Arena) -> Vec<Arc<Run>> {
+        let (records, walked) = arena.walk(self.walked);
+        self.walked = walked;
+        if !records.is_empty() {
+            let mut run = Run::sort(arena, &records);
+            while let Some(older) =
+                self.runs.pop_if(|older| older.records.len() < 2 * run.records.len())
+            {
+                run = Run::merge(arena, &older, &run);
+            }
+            self.runs.push(Arc::new(run));
+        }
+        self.runs.clone()
+    }
+}
+
+/// Sorted records.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// What every key begins with.
+    common: Box<[u8]>,
+    /// Eight bytes of each key behind that, big-endian, and the record.
+    records: Box<[(u64, RecordRef)]>,
+}
+
+/// Eight bytes of a key from `skip` on as a number that sorts alike, zeros for what is missing.
+#[inline]
+fn prefix(key: &[u8], skip: usize) -> u64 {
+    let rest = &key[skip..];
+    if let Some(eight) = rest.first_chunk() {
+        return u64::from_be_bytes(*eight);
+    }
+    let mut bytes = [0; 8];
+    bytes[..rest.len()].copy_from_slice(rest);
+    u64::from_be_bytes(bytes)
+}
+
+fn compare_whole(arena: &Arena, a: RecordRef, b: RecordRef) -> Ordering {
+    let (a, b) = (arena.record(a), arena.record(b));
+    key::compare(a.key(), a.seqno(), b.key(), b.seqno())
+}
+
+impl Run {
+    fn sort(arena: &Arena, records: &[RecordRef]) -> Run {
+        let first = arena.record(records[0]).key();
+        let mut common = first.len();
+        for &record in records {
+            let key = arena.record(record).key();
+            let same = first[..common].iter().zip(key).take_while(|(a, b)| a == b).count();
+            common = same;
+        }
+        let with_prefix =
+            |&record: &RecordRef| (prefix(arena.record(record).key(), common), record);
+        let mut records: Box<[_]> = records.iter().map(with_prefix).collect();
+        records.sort_unstable_by(|&(a, left), &(b, right)| {
+            a.cmp(&b).then_with(|| compare_whole(arena, left, right))
+        });
+        Run { common: first[..common].into(), records }
+    }
+
+    fn merge(arena: &Arena, left: &Run, right: &Run) -> Run {
+        let same = left.common.iter().zip(&right.common).take_while(|(a, b)| a == b).count();
+        let mut merged = Vec::with_capacity(left.records.len() + right.records.len());
+        let (left, right) = (left.with_common(arena, same), right.with_common(arena, same));
+        let (mut a, mut b) = (&left.records[..], &right.records[..]);
+        while let (Some((&x, rest_a)), Some((&y, rest_b))) = (a.split_first(), b.split_first()) {
+            let order = x.0.cmp(&y.0).then_with(|| compare_whole(arena, x.1, y.1));
+            if order == Ordering::Less {
+                merged.push(x);
+                a = rest_a;
+            } else {
+                merged.push(y);
+                b = rest_b;
+            }
+        }
+        merged.extend_from_slice(a);
+        merged.extend_from_slice(b);
+        Run { common: left.common[..same].into(), records: merged.into() }
+    }
+
+    /// The same records with the prefixes behind the first `common` bytes.
+    fn with_common(&self, arena: &Arena, common: usize) -> std::borrow::Cow<'_, Run> {
+        if common == self.common.len() {
+            return std::borrow::Cow::Borrowed(self);
+        }
+        let shifted = self
+            .records
+            .iter()
+            .map(|&(_, record)| (prefix(arena.record(record).key(), common), record));
+        std::borrow::Cow::Owned(Run {
+            common: self.common[..common].into(),
+            records: shifted.collect(),
+        })
+    }
+
+    /// How many records come before (`user_key`, `seqno`).
+    fn count_before(&self, arena: &Arena, user_key: &[u8], seqno: SeqNo) -> usize {
+        let shared = user_key.len().min(self.common.len());
+        match user_key[..shared].cmp(&self.common[..shared]) {
+            Ordering::Less => return 0,
+            Ordering::Greater => return self.records.len(),
+            Ordering::Equal if shared < self.common.len() => return 0,
+            Ordering::Equal => {}
+        }
+        let wanted = prefix(user_key, shared);
+        self.records.partition_point(|&(prefix, record)| match prefix.cmp(&wanted) {
+            Ordering::Less => true,
+            Ordering::Greater => false,
+            Ordering::Equal => {
+                let record = arena.record(record);
+                key::compare(record.key(), record.seqno(), user_key, seqno) == Ordering::Less
+            }
+        })
+    }
+}
+
+impl Clone for Run {
+    fn clone(&self) -> Self {
+        Run { common: self.common.clone(), records: self.records.clone() }
+    }
+}
+
+/// A cursor over one run.
+#[derive(Debug)]
+pub(super) struct RunCursor {
+    memtable: Arc<Memtable>,
+    run: Arc<Run>,
+    /// The record it is on; the run's length when it is on none.
+    at: usize,
+}
+
+impl RunCursor {
+    pub(super) fn new(memtable: Arc<Memtable>, run: Arc<Run>) -> RunCursor {
+        let at = run.records.len();
+        RunCursor { memtable, run, at }
+    }
+
+    fn record(&self) -> super::arena::Record<'_> {
+        self.memtable.arena.record(self.run.records[self.at].1)
+    }
+
+    /// Moves to the record before the one of this number.
+    fn before(&mut self, at: usize) {
+        self.at = at.checked_sub(1).unwrap_or(self.run.records.len());
+    }
+}
+
+impl InternalIterator for RunCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.at = 0;
+        Ok(())
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.before(self.run.records.len());
+        Ok(())
+    }
+
+    fn seek(&mut self, user_key: &[u8], seqno: SeqNo) -> Result<()> {
+        self.at = self.run.count_before(&self.memtable.arena, user_key, seqno);
+        Ok(())
+    }
+
+    fn seek_before(&mut self, user_key: &[u8]) -> Result<()> {
+        let at = self.run.count_before(&self.memtable.arena, user_key, key::SEQNO_MAX);
+        self.before(at);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        assert!(self.valid(), "next is called on a valid cursor");
+        self.at += 1;
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        assert!(self.valid(), "prev is called on a valid cursor");
+        self.before(self.at);
+        Ok(())
+    }
+
+    fn valid(&self) -> bool {
+        self.at < self.run.records.len()
+    }
+
+    fn user_key(&self) -> &[u8] {
+        self.record().key()
+    }
+
+    fn seqno(&self) -> SeqNo {
+        self.record().seqno()
+    }
+
+    fn entry(&self) -> Result<Entry> {
+        Ok(self.record().entry().to_entry())
+    }
+}
