@@ -1,6 +1,7 @@
 //! The command line: every command and its arguments.
 //!
-//! Only `serve` has settings files (`settings`); the other commands work on an embedded store.
+//! Only `serve` has settings files (`settings`); the other commands work on an embedded store, but for
+//! `stages`, which asks a running server.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,8 +15,8 @@ use crate::units::{DurabilityName, Span};
 
 /// A persistent key-value store that keeps its own books.
 ///
-/// `serve` offers a store over HTTP. The other commands open the store in --data themselves, so no
-/// server may have it open meanwhile.
+/// `serve` offers a store over HTTP, and `stages` asks a running server where its time goes. The
+/// commands that have --data open the store themselves, so no server may have it open meanwhile.
 #[derive(Debug, Parser)]
 #[command(name = "tallybook", version, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     Scan(ScanArguments),
     /// Print the store's figures
     Stats(StatsArguments),
+    /// Print where a running server spends its time
+    Stages(StagesArguments),
     /// Print a journal, table or manifest file as text, or list a store's files
     Inspect(InspectArguments),
     /// Read everything and check every checksum; exits 5 if anything is damaged
@@ -209,6 +212,48 @@ pub(crate) struct StatsArguments {
     pub(crate) store: StoreArguments,
     /// Print an object
     #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const STAGES_HELP: &str = "\
+Stages:
+  get.head, get.body     finding a key's entry; getting its value
+  head.memory .. missed  finding an entry, by where it was
+  table.*, journal.*     inside one table file; inside the journal
+  put.*                  a write: waiting its turn, journal, memtable, sync
+  flush.*, compaction.*, collect.*, sync.*, lock.*
+                         background work and waiting, each time counted
+
+  One operation in 256 is timed unless the server is told otherwise. Exits, which say where reads
+  ended, are all counted. To time every operation:
+    curl -X PUT 'http://127.0.0.1:9080/stages/sampling?every=1'
+
+Examples:
+  tallybook stages
+  tallybook stages http://127.0.0.1:9080 --interval --watch";
+
+/// Arguments of `stages`.
+#[derive(Debug, Args)]
+#[command(after_help = STAGES_HELP)]
+pub(crate) struct StagesArguments {
+    /// The server's admin listener
+    #[arg(default_value = "http://127.0.0.1:9080")]
+    pub(crate) url: String,
+    /// Only the last 5 to 10 seconds, instead of all since the start
+    #[arg(long)]
+    pub(crate) interval: bool,
+    /// Print again every so many seconds, in place on a terminal, until interrupted [default: 2]
+    #[arg(
+        long,
+        value_name = "SECS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2",
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    pub(crate) watch: Option<u64>,
+    /// Print what the server answers: an object a line, with both times
+    #[arg(long, conflicts_with = "interval")]
     pub(crate) json: bool,
 }
 

@@ -13,6 +13,7 @@ mod settings;
 mod arguments;
 mod process;
 mod data_dir;
+mod admin;
 mod entry_json;
 mod verbs;
 mod serve;
@@ -42,6 +43,7 @@ fn run(command: Command) -> anyhow::Result<exit::Exit> {
         Command::Scan(arguments) => verbs::scan::scan(&arguments),
         Command::Put(arguments) => verbs::write::put(arguments),
         Command::Delete(arguments) => verbs::write::delete(&arguments),
+        Command::Stages(arguments) => verbs::stages::stages(&arguments),
         Command::Stats(arguments) => verbs::stats::stats(&arguments),
         Command::Inspect(arguments) => verbs::inspect::inspect(&arguments),
         Command::Verify(arguments) => verbs::maintain::verify(&arguments),

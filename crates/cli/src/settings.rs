@@ -155,6 +155,11 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     log_format: Option<LogFormat>,
 
+    /// Seconds between log lines of figures, 0 for none [default: 30]
+    #[arg(long, value_name = "SECS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_interval_secs: Option<u32>,
+
     /// Listen on addresses other than loopback although there is neither authentication nor TLS
     #[arg(long, action = ArgAction::SetTrue)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -211,6 +216,7 @@ impl Settings {
         set(&mut options.listen, self.listen);
         set(&mut options.admin, self.admin.map(AdminAddress::address));
         set(&mut options.threads, self.threads);
+        set(&mut options.log_interval_secs, self.log_interval_secs);
         set(&mut options.limits, self.limits.clone());
         set(&mut options.timeouts, self.timeouts.clone());
         match self.durability.map(|name| name.0) {
@@ -312,6 +318,7 @@ mod tests {
     fn a_setting_out_of_range_is_refused() {
         assert!(settings("block_bytes = 1").unwrap().store_options().is_err());
         assert!(settings("block_bytes = -1").is_err());
+        assert!(settings("log_interval_secs = 86401").unwrap().server_options().is_err());
         assert!(settings("[limits]\nheader_count_max = 0").unwrap().server_options().is_err());
     }
 }

@@ -11,8 +11,10 @@ use tallybook::error::Error;
 
 use crate::admission::{Connections, Quota};
 use crate::engine::Engine;
+use crate::meter::Meter;
 use crate::options::ServerOptions;
 use crate::reply::{self, INTERNAL, OVERLOADED, Problem, Reply, STALLED};
+use crate::snapshot::{Recent, Snapshot};
 
 /// Above this write pressure a runtime thread no longer writes itself.
 const INLINE_PRESSURE_MAX: f64 = 0.5;
@@ -25,6 +27,8 @@ pub(crate) struct Api<E> {
     pub(crate) in_flight: Arc<Quota>,
     pub(crate) body_memory: Arc<Quota>,
     pub(crate) draining: AtomicBool,
+    pub(crate) meter: Meter,
+    pub(crate) recent: Recent,
     retry_after: HeaderValue,
 }
 
@@ -58,9 +62,16 @@ impl<E: Engine> Api<E> {
             in_flight: Quota::new(limits.in_flight_max),
             body_memory: Quota::new(limits.body_memory_bytes_max),
             draining: AtomicBool::new(false),
+            meter: Meter::default(),
+            recent: Recent::new(),
             retry_after: HeaderValue::from(options.retry_after_secs),
             options,
         })
+    }
+
+    /// What the books say now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot::take(&self.engine, &self.meter)
     }
 
     pub(crate) fn is_draining(&self) -> bool {

@@ -9,6 +9,9 @@ mod error;
 mod options;
 mod engine;
 mod admission;
+mod meter;
+mod process;
+mod snapshot;
 // What is read from a request.
 mod query;
 mod conditions;
@@ -28,7 +31,10 @@ mod upload;
 mod stream;
 mod scan;
 mod health;
+mod admin;
 mod service;
+// What is written down of it all.
+mod books;
 // Connections, threads, the server.
 mod watchdog;
 mod connection;

@@ -23,6 +23,8 @@ pub(crate) struct Link {
     pub(crate) bytes_in: Cell<u64>,
     /// See `bytes_in`.
     pub(crate) bytes_out: Cell<u64>,
+    /// Of those, the bytes that the meter knows of.
+    pub(crate) metered: Cell<(u64, u64)>,
     /// The socket takes no more for now.
     pub(crate) write_blocked: Cell<bool>,
     /// The filter stands inside a request's body.
@@ -47,6 +49,13 @@ impl Link {
     /// Whether every request whose head passed was answered and nothing of another was received.
     pub(crate) fn is_settled(&self) -> bool {
         self.heads.get() == self.answered.get() && !self.in_body.get() && !self.in_head.get()
+    }
+
+    /// Bytes read and written since this was last asked.
+    pub(crate) fn take_unmetered(&self) -> (u64, u64) {
+        let now = (self.bytes_in.get(), self.bytes_out.get());
+        let before = self.metered.replace(now);
+        (now.0 - before.0, now.1 - before.1)
     }
 
     /// Adds to one of the counts.

@@ -26,6 +26,8 @@ pub struct ServerOptions {
     pub interval_ms: u32,
     /// What `Retry-After` says on a 503. Default 1.
     pub retry_after_secs: u32,
+    /// Seconds between log lines of figures; 0: none. To 86,400; default 30.
+    pub log_interval_secs: u32,
     /// Listen on addresses other machines can reach, though nothing guards them. Default false.
     pub allow_insecure: bool,
     /// Limits on sizes and numbers.
@@ -130,6 +132,7 @@ impl Default for ServerOptions {
             durability: DurabilityLevel::Interval,
             interval_ms: 100,
             retry_after_secs: 1,
+            log_interval_secs: 30,
             allow_insecure: false,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
@@ -180,6 +183,7 @@ impl ServerOptions {
         within("threads", self.threads as u64, 0, 1024)?;
         within("pool_threads", self.pool_threads as u64, 1, 256)?;
         within("interval_ms", u64::from(self.interval_ms), 1, 3_600_000)?;
+        within("log_interval_secs", u64::from(self.log_interval_secs), 0, 86_400)?;
         let head_max = 64 << 10;
         within("request_line_bytes_max", limits.request_line_bytes_max as u64, 64, head_max)?;
         within("header_bytes_max", limits.header_bytes_max as u64, 64, head_max)?;

@@ -239,6 +239,13 @@ pub(crate) fn from_base64(text: &[u8]) -> Option<Bytes> {
     STANDARD.decode(text).ok().map(Bytes::from)
 }
 
+/// 200 with JSON.
+pub(crate) fn json_reply(mut headers: HeaderMap, value: &serde_json::Value) -> Reply {
+    headers.clear();
+    headers.insert(CONTENT_TYPE, JSON);
+    reply(StatusCode::OK, headers, Body::Full(Bytes::from(value.to_string())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

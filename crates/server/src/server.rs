@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::admission::Connections;
 use crate::api::Api;
+use crate::books::Books;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::options::ServerOptions;
@@ -84,6 +85,8 @@ impl<E: Engine> Server<E> {
     /// Serves until the shutdown handle is used. Blocks; needs no runtime around it.
     pub fn run(self) -> Result<()> {
         let Server { api, data, data_address, admin, stop } = self;
+        // Dropped last: its last lines count the requests that draining let finish.
+        let _books = Books::open(&api)?;
         let stop_admin = watch::Sender::new(false);
         let admin_thread = admin
             .map(|(listener, address)| {

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -18,12 +19,15 @@ use crate::api::{Answer, Api};
 use crate::batch::Batch;
 use crate::engine::Engine;
 use crate::link::Link;
+use crate::meter::Operation;
 use crate::query::{BadEscape, Key, first};
 use crate::reply::{Problem, Reply, bad_request, method_not_allowed};
 use crate::scan::BAD_ESCAPE;
 use crate::upload::{self, Purpose, Upload};
 use crate::write::{Mutation, Verb};
-use crate::{health, read, scan};
+use crate::{admin, health, read, scan};
+
+const NO_SUCH_PATH: Problem = bad_request("this server has no such path");
 
 /// Which listener a request came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +62,10 @@ impl<E: Engine> Service<Request<Incoming>> for Requests<E> {
         let (parts, body) = request.into_parts();
         self.link.body_unread.set(!body.is_end_stream());
         let head = Head { method: parts.method, uri: parts.uri, headers: parts.headers };
-        Answering { link: self.link.clone(), state: self.route(head, body) }
+        let started = Instant::now();
+        let operation = self.operation(&head);
+        let (api, link) = (self.api.clone(), self.link.clone());
+        Answering { api, link, started, operation, state: self.route(head, body) }
     }
 }
 
@@ -72,10 +79,31 @@ impl<E: Engine> Requests<E> {
             "/kv" if data => self.collection(head, body),
             "/v0/status" | "/readyz" => readable(head, |headers| health::ready(&self.api, headers)),
             "/healthz" => readable(head, health::live),
-            "/stats" if !data => readable(head, |headers| health::stats(&self.api, headers)),
             _ if data && path.starts_with("/kv/") => self.item(head, body),
-            _ => self.refuse(head.headers, bad_request("this server has no such path")),
+            _ if !data => match admin::route(&self.api, &head.method, &head.uri, head.headers) {
+                Ok(answer) => answer.into(),
+                Err(headers) => self.refuse(headers, NO_SUCH_PATH),
+            },
+            _ => self.refuse(head.headers, NO_SUCH_PATH),
         }
+    }
+
+    /// What the meter counts a request as; `None` on the admin listener.
+    fn operation(&self, head: &Head) -> Option<Operation> {
+        if self.listener == Listener::Admin {
+            return None;
+        }
+        let path = head.uri.path();
+        let is_item = path == "/v0/entity" || path.starts_with("/kv/");
+        Some(match head.method {
+            Method::GET if is_item => Operation::Get,
+            Method::HEAD if is_item => Operation::Head,
+            Method::PUT if is_item => Operation::Put,
+            Method::DELETE if is_item => Operation::Delete,
+            Method::GET if path == "/kv" || path == "/v0/entities" => Operation::Scan,
+            Method::POST if path == "/kv" => Operation::Batch,
+            _ => Operation::Other,
+        })
     }
 
     /// `/v0/entity?id=K`.
@@ -194,7 +222,10 @@ fn readable<E>(head: Head, answer: impl FnOnce(HeaderMap) -> Reply) -> State<E> 
 
 /// The reply to one request, when it is there. Only what must wait is boxed.
 pub(crate) struct Answering<E> {
+    api: Arc<Api<E>>,
     link: Rc<Link>,
+    started: Instant,
+    operation: Option<Operation>,
     state: State<E>,
 }
 
@@ -236,6 +267,12 @@ impl<E: Engine> Future for Answering<E> {
             reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Link::add(&self.link.answered, 1);
+        if let Some(operation) = self.operation {
+            let meter = &self.api.meter;
+            meter.note(operation, reply.status().as_u16(), self.started.elapsed());
+            let (received, sent) = self.link.take_unmetered();
+            meter.note_bytes(received, sent);
+        }
         Poll::Ready(Ok(reply))
     }
 }

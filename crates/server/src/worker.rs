@@ -270,7 +270,12 @@ impl<E: Engine> Drop for Served<E> {
     fn drop(&mut self) {
         self.local.count(self.local.index).fetch_sub(1, Relaxed);
         let mut links = self.local.links.borrow_mut();
-        links.remove(&self.id);
+        let link = links.remove(&self.id);
+        if self.local.kind == Listener::Data
+            && let Some((received, sent)) = link.map(|link| link.take_unmetered())
+        {
+            self.local.api.meter.note_bytes(received, sent);
+        }
         if links.is_empty() {
             self.local.empty.notify_one();
         }

@@ -1,10 +1,12 @@
-//! Commands on an embedded store: each opens it, does one thing, and lets it go.
+//! Commands other than `serve`. Most open a store, do one thing, and let it go; `stages` asks a running
+//! server.
 
 pub(crate) mod embedded;
 pub(crate) mod read;
 pub(crate) mod scan;
 pub(crate) mod write;
 pub(crate) mod stats;
+pub(crate) mod stages;
 pub(crate) mod inspect;
 pub(crate) mod maintain;
 pub(crate) mod describe;

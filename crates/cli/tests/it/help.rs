@@ -15,6 +15,7 @@ fn help_names_every_command_and_every_exit_code() {
         "head",
         "delete",
         "scan",
+        "stages",
         "stats",
         "inspect",
         "verify",
@@ -60,6 +61,7 @@ fn help_of_serve_names_settings_and_their_defaults() {
         "--memtable-bytes",
         "--write-buffer-bytes",
         "--block-cache-bytes",
+        "--log-interval-secs",
         "TALLYBOOK_",
     ] {
         assert!(help.text().contains(text), "{text}");
@@ -84,6 +86,11 @@ fn wrong_usage_exits_2() {
         &["put", "key", "value", "--durability", "maybe"],
         &["put", "key", "value", "--if-absent", "--if-version", "1"],
         &["serve", "--listen", "nowhere"],
+        &["serve", "--log-interval-secs", "often"],
+        &["stages", "https://127.0.0.1:9080"],
+        &["stages", "http://127.0.0.1:9080/stages"],
+        &["stages", "--watch=0"],
+        &["stages", "--json", "--interval"],
         &["serve", "--memtable-bytes", "many"],
     ] {
         assert_eq!(run(tallybook().args(arguments)).code, Some(2), "{arguments:?}");

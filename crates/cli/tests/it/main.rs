@@ -6,3 +6,4 @@ mod embedded;
 mod maintenance;
 mod settings;
 mod serving;
+mod stages;

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::json;
+
 use crate::binary::{Dir, Server, run, tallybook};
 
 #[test]
@@ -106,6 +108,7 @@ fn every_setting_works_from_a_file() {
         file_handles_max = 64
         log = "debug"
         log_format = "json"
+        log_interval_secs = 600
 
         [limits]
         value_bytes_max = 1000
@@ -123,4 +126,8 @@ fn every_setting_works_from_a_file() {
     let lines: Vec<serde_json::Value> =
         log.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     assert!(lines.iter().any(|line| line["message"] == "started"), "{log}");
+    // The figures of what was left of the interval, as the server ended.
+    let puts = lines.iter().find(|line| line["message"] == "requests").expect("a line of figures");
+    assert_eq!((&puts["operation"], &puts["requests"]), (&json!("put"), &json!(2)));
+    assert_eq!(puts["target"], "tallybook::books");
 }

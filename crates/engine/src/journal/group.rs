@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(changes.len(), 5);
         let Change::Entry { key, entry } = &changes[1] else { panic!("not an entry") };
         assert_eq!((*key, entry.seqno, entry.written_at_ms), (&b"b"[..], 11, 77));
-        assert_eq!((entry.expires_at_ms, &entry.attributes[..]), (5_000, &b"attributes"[..]));
+        assert_eq!((entry.expires_at_ms, entry.attributes), (5_000, &b"attributes"[..]));
         let BodyRef::Ref(pointer) = entry.body else { panic!("not a pointer") };
         assert_eq!((pointer.segment, pointer.offset, pointer.length), (3, 1_005, 100));
         assert_eq!(pointer.checksum, crc32c::crc32c(&[7; 100]));

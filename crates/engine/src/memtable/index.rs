@@ -150,9 +150,9 @@ mod tests {
     #[test]
     fn a_newer_record_takes_the_place_of_the_older() {
         let index = Index::with_room_for(10);
-        for number in 0..1000 {
+        for number in 0..1000_u32 {
             let place = index.place(hash(5), |_| true);
-            assert_eq!(place.record.map(RecordRef::number), (number as u32).checked_sub(1));
+            assert_eq!(place.record.map(RecordRef::number), number.checked_sub(1));
             index.put(&place, hash(5), RecordRef::from_number(number), 1);
         }
         assert_eq!(index.bytes(), SLOTS_MIN * 8);

@@ -36,6 +36,7 @@ use crate::key::SeqNo;
 use crate::options::{Durability, Options};
 use crate::resources::{ResourceOptions, Resources};
 use crate::stages::Stages;
+use crate::version::LiveTable;
 use inner::Inner;
 
 pub use cursor::{Cursor, Range, RangeHeads};
@@ -332,6 +333,9 @@ impl Inner {
             last_seqno: self.visible_seqno.load(Ordering::Acquire),
             immutable_memtables: state.immutables.len() as u64,
             memtable_bytes: state.memtables().map(|memtable| memtable.bytes() as u64).sum(),
+            immutable_memtable_bytes: self.immutable_bytes.load(Ordering::Relaxed) as u64,
+            unsynced_bytes: self.unsynced_bytes(),
+            disk_available_bytes: self.resources.fs.available_bytes(&self.dir).ok(),
             snapshots: self.snapshots.list().len() as u64,
             torn_bytes: self.opening.torn_bytes,
             torn_records: self.opening.torn_records,
@@ -346,6 +350,11 @@ impl Inner {
             figures.bytes = level.bytes();
             figures.files = level.tables().count() as u64;
             figures.entries = level.tables().map(|table| table.properties.entries).sum();
+            let index_bytes = |table: &Arc<LiveTable>| table.table().index_bytes() as u64;
+            stats.table_index_bytes += level.tables().map(index_bytes).sum::<u64>();
+            if level.runs.len() >= self.options.level_runs_max {
+                stats.compaction_debt_bytes += figures.bytes;
+            }
         }
         for share in collecting::segment_shares(&state) {
             stats.segments += 1;
@@ -356,7 +365,8 @@ impl Inner {
         if let Some((active, closed)) = log.split_last() {
             stats.active_segment_bytes = active.segment.capacity();
             stats.segments += closed.len() as u64;
-            stats.segment_bytes += closed.iter().map(|log| log.segment.end()).sum::<u64>();
+            stats.replay_segment_bytes = closed.iter().map(|log| log.segment.end()).sum();
+            stats.segment_bytes += stats.replay_segment_bytes;
         }
         drop(log);
         let (spares, spare_bytes) = self.pool.spares();
@@ -365,5 +375,12 @@ impl Inner {
         stats.block_cache_bytes = cache.bytes();
         (stats.block_cache_hits, stats.block_cache_misses) = (cache.hits(), cache.misses());
         stats
+    }
+
+    /// Bytes of the journal that no sync has made durable yet.
+    fn unsynced_bytes(&self) -> u64 {
+        // In this order: what is appended in between must not make it look like less than nothing.
+        let synced = self.sync.synced_lsn();
+        self.sync.appended_lsn().saturating_sub(synced)
     }
 }

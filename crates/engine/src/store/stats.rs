@@ -66,12 +66,20 @@ pub struct Stats {
     pub memtable_bytes: u64,
     /// Memtables that wait for their flush.
     pub immutable_memtables: u64,
+    /// Their memory.
+    pub immutable_memtable_bytes: u64,
     /// The tree.
     pub levels: [LevelStats; LEVEL_COUNT],
+    /// Bytes of the levels that hold as many runs as call for a merge: what compaction is behind by.
+    pub compaction_debt_bytes: u64,
+    /// Memory that the open tables take for their indexes.
+    pub table_index_bytes: u64,
     /// Closed segments.
     pub segments: u64,
     /// Bytes of the closed segments.
     pub segment_bytes: u64,
+    /// Of these, bytes of segments that memtables still need: a replay would read them.
+    pub replay_segment_bytes: u64,
     /// Bytes of values in closed segments that the tree refers to.
     pub segment_live_bytes: u64,
     /// Segments prepared and not yet in use.
@@ -80,6 +88,10 @@ pub struct Stats {
     pub spare_segment_bytes: u64,
     /// Bytes of the segment that takes the writes.
     pub active_segment_bytes: u64,
+    /// Bytes of the journal that no sync has made durable yet.
+    pub unsynced_bytes: u64,
+    /// Bytes that the file system has left for the store, if it says.
+    pub disk_available_bytes: Option<u64>,
     /// Pinned snapshots.
     pub snapshots: u64,
     /// Bytes that recovery cut off the journal's torn end.

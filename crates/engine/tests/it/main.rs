@@ -4,6 +4,7 @@ mod architecture;
 mod basics;
 mod collection;
 mod disk_full;
+mod figures;
 mod scans;
 mod sharing;
 mod snapshots;

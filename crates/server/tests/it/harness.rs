@@ -13,6 +13,8 @@ use tallybook::options::Options;
 use tallybook::store::Store;
 use tallybook_server::{Server, ServerOptions, ShutdownHandle};
 use tempfile::TempDir;
+use tracing::Dispatch;
+use tracing::dispatcher::with_default;
 
 use crate::faults::FaultyStore;
 use crate::openapi;
@@ -40,13 +42,18 @@ pub(crate) fn start() -> Running {
 }
 
 pub(crate) fn start_with(options: ServerOptions) -> Running {
+    start_logging(options, Dispatch::none())
+}
+
+/// A server that logs to `log`.
+pub(crate) fn start_logging(options: ServerOptions, log: Dispatch) -> Running {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
     let engine = FaultyStore::new(store);
     let server = Server::bind(options, engine.clone()).unwrap();
     let (data, admin) = (server.data_addr(), server.admin_addr().unwrap());
     let handle = server.shutdown_handle();
-    let thread = Some(std::thread::spawn(move || server.run()));
+    let thread = Some(std::thread::spawn(move || with_default(&log, || server.run())));
     Running { data, admin, engine, handle, thread, _dir: dir }
 }
 
@@ -72,6 +79,20 @@ impl Running {
         let reply = self.admin_client().get("/stats");
         let figures: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
         figures[name].as_u64().unwrap_or_else(|| panic!("no figure {name}"))
+    }
+
+    /// The text of `/metrics`.
+    pub(crate) fn metrics(&self) -> String {
+        let reply = self.admin_client().get("/metrics");
+        assert_eq!(reply.status, 200);
+        String::from_utf8(reply.body).unwrap()
+    }
+
+    /// The JSON of `/stages`.
+    pub(crate) fn stages(&self) -> serde_json::Value {
+        let reply = self.admin_client().get("/stages");
+        assert_eq!(reply.status, 200);
+        serde_json::from_slice(&reply.body).unwrap()
     }
 
     /// Waits until a figure has this value.

@@ -3,13 +3,19 @@
 mod faults;
 mod harness;
 
+mod exposition;
+
 mod batch;
+mod books;
 mod drain;
 mod http_table;
 mod item;
+mod metrics;
 mod openapi;
+mod ops;
 mod overload;
 mod pipelining;
 mod scan;
+mod stages;
 mod start;
 mod timeouts;

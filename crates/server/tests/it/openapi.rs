@@ -71,6 +71,12 @@ pub(crate) fn check_known_status(status: u16) {
     assert!(known, "{status} is described nowhere");
 }
 
+/// Whether only the admin listener has the path.
+fn is_admin(target: &str) -> bool {
+    let path = target.split('?').next().unwrap();
+    ["/stats", "/metrics", "/stages", "/stages/sampling"].contains(&path)
+}
+
 /// A request, the fault it meets, and the status it must have.
 struct Example {
     method: &'static str,
@@ -138,6 +144,12 @@ fn examples() -> Vec<Example> {
         example("HEAD", "/readyz", 503).on(Fault::ReadOnly),
         example("GET", "/stats", 200),
         example("HEAD", "/stats", 200),
+        example("GET", "/metrics", 200),
+        example("HEAD", "/metrics", 200),
+        example("GET", "/stages", 200),
+        example("HEAD", "/stages", 200),
+        example("PUT", "/stages/sampling?every=256", 200),
+        example("PUT", "/stages/sampling?every=often", 400),
         example("GET", "/kv?prefix=k", 200),
         example("GET", "/kv?limit=many", 400),
         example("POST", "/kv", 200).body(BATCH),
@@ -207,7 +219,7 @@ fn every_described_status_of_every_operation_is_met() {
         .collect();
     for Example { method, target, headers, body, fault, status } in examples() {
         running.engine.set(fault);
-        let address = if target == "/stats" { running.admin } else { running.data };
+        let address = if is_admin(target) { running.admin } else { running.data };
         let reply = Client::connect(address).request(method, target, headers, body);
         assert_eq!(reply.status, status, "{method} {target}");
         running.engine.set(Fault::None);
@@ -237,7 +249,7 @@ fn every_status_of_any_request_is_met() {
         unmet.remove(&status);
     }
     for path in DESCRIPTION.operations.keys().map(|(_, path)| path) {
-        let address = if path == "/stats" { running.admin } else { running.data };
+        let address = if is_admin(path) { running.admin } else { running.data };
         let target = path.replace("{key}", "k");
         let reply = Client::connect(address).request("PATCH", &target, &[], None);
         assert_eq!(reply.status, 405, "{path}");

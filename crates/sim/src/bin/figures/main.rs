@@ -6,7 +6,9 @@
 mod bulk;
 mod inline;
 mod overwrite;
+mod paired;
 mod process;
+mod sampling;
 mod steady;
 
 use std::path::PathBuf;
@@ -23,6 +25,13 @@ usage: figures bulk DIR [SMALL_KEYS] [LARGE_KEYS]
        figures steady ADDRESS [RATE] [SECONDS] [CONNECTIONS]
            PUTs 100-byte values to the server at ADDRESS at RATE a second (default 20000) for SECONDS
            (default 40) over CONNECTIONS (default 4)
+       figures sampling DIR [ROUNDS]
+           what timing costs reads and writes: off, 1 in 256, every one, in turn, until the ratio is
+           known to 0.3 % or ROUNDS (default 400) are done
+       figures sampling-http DATA ADMIN PID [ROUNDS]
+           the same of GETs from the server at those addresses, whose process is PID
+       figures sampling-instructions DIR readrandom|fillrandom SAMPLE_EVERY OPERATIONS
+           that many operations, for an instruction counter to count
 DIR is made, and must not exist.";
 
 fn main() {
@@ -38,6 +47,16 @@ fn main() {
         "abandon" => bulk::abandon(&dir),
         "inline" => inline::run(&dir),
         "overwrite" => overwrite::run(&dir, number(2, 25_000)),
+        "sampling" => sampling::run(&dir, 0.3, number(2, 400) as usize),
+        "sampling-http" => {
+            let admin = arguments.get(2).unwrap_or_else(|| usage());
+            let pid = number(3, 0) as u32;
+            sampling::http(&arguments[1], admin, pid, 0.3, number(4, 400) as usize);
+        }
+        "sampling-instructions" => {
+            let what = arguments.get(2).unwrap_or_else(|| usage());
+            sampling::instructions(&dir, what, number(3, 0) as u32, number(4, 10_000));
+        }
         "steady" => {
             let address = arguments[1].as_str();
             steady::run(address, number(2, 20_000), number(3, 40), number(4, 4));

@@ -32,6 +32,12 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::from_millis((ticks(11) + ticks(12)) * 10)
 }
 
+/// CPU time of the calling thread so far, to the nanosecond.
+pub(crate) fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// Bytes that the files of a directory take on disk.
 pub(crate) fn disk_bytes(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;

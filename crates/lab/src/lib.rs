@@ -1,0 +1,15 @@
+//! The laboratory: loads stores, times them from outside, compares them, and writes down the answer.
+//!
+//! A [`spec::Spec`] says what is asked, a [`target::Target`] of what it is asked, a
+//! [`record::Record`] what came of it: one line of `runs.jsonl`. An experiment is a question with a
+//! varied parameter: it makes runs and draws a report from their records, and from nothing else.
+//! Modules are listed from the ground up: a module imports only what stands above it.
+
+// Vocabulary: what is asked and what came of it.
+pub mod error;
+pub mod spec;
+pub mod record;
+// What is loaded.
+pub mod target;
+
+pub use error::{Error, Result};

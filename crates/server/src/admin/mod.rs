@@ -1,0 +1,40 @@
+//! What the admin listener alone answers: figures, in the forms that people use.
+//!
+//! All but `/stages/sampling` only looks. A client that is slow, or gone, costs what its connection
+//! holds.
+
+mod metrics;
+mod sampling;
+mod stages;
+mod stats;
+
+use std::sync::Arc;
+
+use hyper::{HeaderMap, Method, Uri};
+
+use crate::api::{Answer, Api};
+use crate::engine::Engine;
+use crate::reply::{Reply, method_not_allowed};
+
+/// Answers a request to the admin listener; `Err` gives the headers back when no page has that path.
+pub(crate) fn route<E: Engine>(
+    api: &Arc<Api<E>>,
+    method: &Method,
+    uri: &Uri,
+    headers: HeaderMap,
+) -> Result<Answer, HeaderMap> {
+    let page: fn(&Api<E>, HeaderMap) -> Reply = match uri.path() {
+        "/stats" => stats::stats,
+        "/metrics" => metrics::metrics,
+        "/stages" => stages::stages,
+        "/stages/sampling" if *method == Method::PUT => {
+            return Ok(Answer::Ready(sampling::set(api, headers, uri.query())));
+        }
+        "/stages/sampling" => return Ok(Answer::Ready(method_not_allowed(headers, "PUT"))),
+        _ => return Err(headers),
+    };
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return Ok(Answer::Ready(method_not_allowed(headers, "GET, HEAD")));
+    }
+    Ok(Answer::Ready(page(api, headers)))
+}

@@ -1,0 +1,207 @@
+//! What the data listener did: requests by operation and status, how long they took, bytes.
+//!
+//! A runtime thread writes to a shard of its own; looking merges the shards. The time of a request is
+//! from its head being read to its reply being ready to send; what of a listing follows is not in it.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tallybook::stages::Distribution;
+
+/// Shards; runtime threads beyond so many share.
+const SHARDS: usize = 16;
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Operation {
+    Get,
+    Head,
+    Put,
+    Delete,
+    Scan,
+    Batch,
+    /// Health, unknown paths, methods that are not allowed.
+    Other,
+}
+
+impl Operation {
+    /// Every one.
+    pub(crate) const ALL: [Operation; 7] = [
+        Operation::Get,
+        Operation::Head,
+        Operation::Put,
+        Operation::Delete,
+        Operation::Scan,
+        Operation::Batch,
+        Operation::Other,
+    ];
+
+    /// Its name in figures.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Operation::Get => "get",
+            Operation::Head => "head",
+            Operation::Put => "put",
+            Operation::Delete => "delete",
+            Operation::Scan => "scan",
+            Operation::Batch => "batch",
+            Operation::Other => "other",
+        }
+    }
+}
+
+/// What was done of one operation.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OperationTraffic {
+    /// How long requests took.
+    pub(crate) latency: Distribution,
+    /// Requests by status, in the order in which statuses first came.
+    pub(crate) by_status: Vec<(u16, u64)>,
+}
+
+impl OperationTraffic {
+    fn count(&mut self, status: u16, requests: u64) {
+        match self.by_status.iter_mut().find(|(known, _)| *known == status) {
+            Some((_, count)) => *count += requests,
+            None => self.by_status.push((status, requests)),
+        }
+    }
+
+    /// Requests of all statuses.
+    pub(crate) fn requests(&self) -> u64 {
+        self.by_status.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Requests answered 500 or above.
+    pub(crate) fn failures(&self) -> u64 {
+        self.by_status.iter().filter(|(status, _)| *status >= 500).map(|(_, count)| count).sum()
+    }
+}
+
+/// What was done in all.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Traffic {
+    operations: [OperationTraffic; Operation::ALL.len()],
+    /// Bytes received on data connections, heads included.
+    pub(crate) bytes_received: u64,
+    /// Bytes sent on data connections, heads included.
+    pub(crate) bytes_sent: u64,
+}
+
+impl Traffic {
+    /// What was done of one operation.
+    pub(crate) fn of(&self, operation: Operation) -> &OperationTraffic {
+        &self.operations[operation as usize]
+    }
+
+    /// What was done since `earlier`, an earlier look.
+    pub(crate) fn since(&self, earlier: &Traffic) -> Traffic {
+        let mut between = self.clone();
+        for (now, then) in between.operations.iter_mut().zip(&earlier.operations) {
+            now.latency = now.latency.since(&then.latency);
+            for (status, count) in &mut now.by_status {
+                let before = then.by_status.iter().find(|(known, _)| known == status);
+                *count -= before.map_or(0, |(_, count)| *count).min(*count);
+            }
+        }
+        between.bytes_received -= earlier.bytes_received.min(self.bytes_received);
+        between.bytes_sent -= earlier.bytes_sent.min(self.bytes_sent);
+        between
+    }
+}
+
+/// Counts and times requests.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    shards: Box<[Shard]>,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard {
+    operations: Mutex<[OperationTraffic; Operation::ALL.len()]>,
+    bytes_received: AtomicU64,
+    bytes_sent: AtomicU64,
+}
+
+/// Which shard is this thread's.
+fn shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SHARD: Cell<usize> = Cell::new(NEXT.fetch_add(1, Relaxed) % SHARDS);
+    }
+    SHARD.get()
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Meter { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+    }
+}
+
+impl Meter {
+    /// Notes a request that was answered.
+    pub(crate) fn note(&self, operation: Operation, status: u16, took: Duration) {
+        let mut operations = self.shards[shard()].operations.lock();
+        let traffic = &mut operations[operation as usize];
+        traffic.latency.record(took);
+        traffic.count(status, 1);
+    }
+
+    /// Notes bytes on a connection.
+    pub(crate) fn note_bytes(&self, received: u64, sent: u64) {
+        let shard = &self.shards[shard()];
+        shard.bytes_received.fetch_add(received, Relaxed);
+        shard.bytes_sent.fetch_add(sent, Relaxed);
+    }
+
+    /// Everything so far.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let mut traffic = Traffic::default();
+        for shard in &self.shards {
+            traffic.bytes_received += shard.bytes_received.load(Relaxed);
+            traffic.bytes_sent += shard.bytes_sent.load(Relaxed);
+            let operations = shard.operations.lock();
+            for (sum, one) in traffic.operations.iter_mut().zip(operations.iter()) {
+                sum.latency.add(&one.latency);
+                for &(status, count) in &one.by_status {
+                    sum.count(status, count);
+                }
+            }
+        }
+        traffic
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_is_what_was_noted_on_every_thread_and_since_the_last_look() {
+        let meter = Meter::default();
+        let note = |status| meter.note(Operation::Get, status, Duration::from_micros(50));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    note(200);
+                    note(404);
+                    meter.note_bytes(10, 20);
+                });
+            }
+        });
+        let first = meter.traffic();
+        assert_eq!((first.bytes_received, first.bytes_sent), (30, 60));
+        note(503);
+        note(200);
+        let second = meter.traffic();
+        assert_eq!(second.of(Operation::Get).requests(), 8);
+        let between = second.since(&first);
+        let get = between.of(Operation::Get);
+        assert_eq!((get.requests(), get.failures(), get.latency.count()), (2, 1, 2));
+        assert_eq!((between.bytes_sent, between.of(Operation::Put).requests()), (0, 0));
+    }
+}

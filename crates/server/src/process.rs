@@ -1,0 +1,84 @@
+//! What the system says of this process: processor time, memory, descriptors, threads.
+//!
+//! Linux only: elsewhere, and where `/proc` is not mounted, there are no figures and nothing fails.
+
+use std::fs;
+
+use rustix::param::{clock_ticks_per_second, page_size};
+
+/// Figures of this process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Process {
+    /// Processor time used since its start, user and system.
+    pub(crate) cpu_seconds: f64,
+    /// Memory that is in RAM, mapped files included.
+    pub(crate) resident_bytes: u64,
+    /// Address space.
+    pub(crate) virtual_bytes: u64,
+    /// Threads.
+    pub(crate) threads: u64,
+    /// When it started, in seconds since 1970.
+    pub(crate) start_time_seconds: f64,
+    /// Open descriptors, that of this look apart.
+    pub(crate) open_fds: u64,
+    /// How many may be open; `None`: any number.
+    pub(crate) max_fds: Option<u64>,
+}
+
+impl Process {
+    /// Reads the figures, `None` where the system doesn't tell.
+    pub(crate) fn read() -> Option<Process> {
+        let stat = fs::read_to_string("/proc/self/stat").ok()?;
+        let system = fs::read_to_string("/proc/stat").ok()?;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let mut process =
+            Process::parse(&stat, &system, clock_ticks_per_second() as f64, page_size() as u64)?;
+        let open_fds = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+        (process.open_fds, process.max_fds) = (open_fds.saturating_sub(1), limit.current);
+        Some(process)
+    }
+
+    fn parse(stat: &str, system: &str, ticks: f64, page_bytes: u64) -> Option<Process> {
+        // The second field is the name in parentheses, which may hold spaces and parentheses; what
+        // follows begins with the third.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        let booted = system.lines().find_map(|line| line.strip_prefix("btime "))?;
+        let booted: f64 = booted.trim().parse().ok()?;
+        Some(Process {
+            cpu_seconds: field(14)?.saturating_add(field(15)?) as f64 / ticks,
+            threads: field(20)?,
+            start_time_seconds: booted + field(22)? as f64 / ticks,
+            virtual_bytes: field(23)?,
+            resident_bytes: field(24)?.saturating_mul(page_bytes),
+            open_fds: 0,
+            max_fds: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_whatever_the_process_is_called() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 9 0 500 6000 7 8";
+        let system = "cpu  1 2 3\nbtime 1000\nprocesses 4\n";
+        let process = Process::parse(stat, system, 100.0, 4096).unwrap();
+        assert_eq!((process.cpu_seconds, process.start_time_seconds), (3.0, 1005.0));
+        assert_eq!((process.threads, process.virtual_bytes), (9, 6000));
+        assert_eq!(process.resident_bytes, 7 * 4096);
+        for (stat, system) in [("", system), ("7 (a", system), ("7 (a) S 1", system), (stat, "")] {
+            assert_eq!(Process::parse(stat, system, 100.0, 4096), None);
+        }
+    }
+
+    #[test]
+    fn this_process_has_memory_threads_and_descriptors() {
+        let process = Process::read().unwrap();
+        assert!(process.resident_bytes > 0 && process.resident_bytes < process.virtual_bytes);
+        assert!(process.threads > 0 && process.open_fds > 0);
+        assert!(process.start_time_seconds > 1_000_000_000.0);
+    }
+}
