@@ -11,6 +11,7 @@ use tallybook::error::Error;
 
 use crate::admission::{Connections, Quota};
 use crate::engine::Engine;
+use crate::history::{Gauges, History};
 use crate::meter::Meter;
 use crate::options::ServerOptions;
 use crate::reply::{self, INTERNAL, OVERLOADED, Problem, Reply, STALLED};
@@ -29,6 +30,7 @@ pub(crate) struct Api<E> {
     pub(crate) draining: AtomicBool,
     pub(crate) meter: Meter,
     pub(crate) recent: Recent,
+    pub(crate) history: History,
     retry_after: HeaderValue,
 }
 
@@ -64,6 +66,7 @@ impl<E: Engine> Api<E> {
             draining: AtomicBool::new(false),
             meter: Meter::default(),
             recent: Recent::new(),
+            history: History::new(),
             retry_after: HeaderValue::from(options.retry_after_secs),
             options,
         })
@@ -72,6 +75,17 @@ impl<E: Engine> Api<E> {
     /// What the books say now.
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot::take(&self.engine, &self.meter)
+    }
+
+    /// Adds a second to the history.
+    pub(crate) fn look(&self) {
+        let gauges = Gauges {
+            connections: self.connections.open(),
+            requests_in_flight: self.in_flight.used(),
+            body_memory_bytes: self.body_memory.used(),
+            write_pressure: self.engine.write_pressure(),
+        };
+        self.history.look(&self.engine, &self.meter, gauges);
     }
 
     pub(crate) fn is_draining(&self) -> bool {

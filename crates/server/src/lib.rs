@@ -12,6 +12,7 @@ mod admission;
 mod meter;
 mod process;
 mod snapshot;
+mod history;
 // What is read from a request.
 mod query;
 mod conditions;

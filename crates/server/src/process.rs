@@ -7,12 +7,16 @@ use std::fs;
 use rustix::param::{clock_ticks_per_second, page_size};
 
 /// Figures of this process.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Process {
     /// Processor time used since its start, user and system.
     pub(crate) cpu_seconds: f64,
     /// Memory that is in RAM, mapped files included.
     pub(crate) resident_bytes: u64,
+    /// Of that, memory of its own.
+    pub(crate) own_bytes: u64,
+    /// Of that, memory that belongs to files it maps.
+    pub(crate) mapped_bytes: u64,
     /// Address space.
     pub(crate) virtual_bytes: u64,
     /// Threads.
@@ -29,16 +33,27 @@ impl Process {
     /// Reads the figures, `None` where the system doesn't tell.
     pub(crate) fn read() -> Option<Process> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
+        let status = fs::read_to_string("/proc/self/status").ok()?;
         let system = fs::read_to_string("/proc/stat").ok()?;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        let mut process =
-            Process::parse(&stat, &system, clock_ticks_per_second() as f64, page_size() as u64)?;
+        let (ticks, page_bytes) = (clock_ticks_per_second() as f64, page_size() as u64);
+        let mut process = Process::parse(&stat, &status, &system, ticks, page_bytes)?;
         let open_fds = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
         (process.open_fds, process.max_fds) = (open_fds.saturating_sub(1), limit.current);
         Some(process)
     }
 
-    fn parse(stat: &str, system: &str, ticks: f64, page_bytes: u64) -> Option<Process> {
+    fn parse(
+        stat: &str,
+        status: &str,
+        system: &str,
+        ticks: f64,
+        page_bytes: u64,
+    ) -> Option<Process> {
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+        };
         // The second field is the name in parentheses, which may hold spaces and parentheses; what
         // follows begins with the third.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -51,6 +66,8 @@ impl Process {
             start_time_seconds: booted + field(22)? as f64 / ticks,
             virtual_bytes: field(23)?,
             resident_bytes: field(24)?.saturating_mul(page_bytes),
+            own_bytes: bytes("RssAnon:")?,
+            mapped_bytes: bytes("RssFile:")?,
             open_fds: 0,
             max_fds: None,
         })
@@ -65,12 +82,15 @@ mod tests {
     fn figures_are_found_whatever_the_process_is_called() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 9 0 500 6000 7 8";
         let system = "cpu  1 2 3\nbtime 1000\nprocesses 4\n";
-        let process = Process::parse(stat, system, 100.0, 4096).unwrap();
+        let status = "Name:\ta b\nVmRSS:\t  300 kB\nRssAnon:\t     200 kB\nRssFile:\t 100 kB\n";
+        let process = Process::parse(stat, status, system, 100.0, 4096).unwrap();
         assert_eq!((process.cpu_seconds, process.start_time_seconds), (3.0, 1005.0));
         assert_eq!((process.threads, process.virtual_bytes), (9, 6000));
         assert_eq!(process.resident_bytes, 7 * 4096);
+        assert_eq!((process.own_bytes, process.mapped_bytes), (200 << 10, 100 << 10));
+        assert_eq!(Process::parse(stat, "RssAnon: much kB", system, 100.0, 4096), None);
         for (stat, system) in [("", system), ("7 (a", system), ("7 (a) S 1", system), (stat, "")] {
-            assert_eq!(Process::parse(stat, system, 100.0, 4096), None);
+            assert_eq!(Process::parse(stat, status, system, 100.0, 4096), None);
         }
     }
 

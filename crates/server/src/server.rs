@@ -19,6 +19,7 @@ use crate::api::Api;
 use crate::books::Books;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::history::{self, Ticker};
 use crate::options::ServerOptions;
 use crate::service::Listener;
 use crate::worker::{Crew, Worker};
@@ -88,6 +89,7 @@ impl<E: Engine> Server<E> {
         // Dropped last: its last lines count the requests that draining let finish.
         let _books = Books::open(&api)?;
         let stop_admin = watch::Sender::new(false);
+        let _history = admin.is_some().then(|| keep_history(&api)).transpose()?;
         let admin_thread = admin
             .map(|(listener, address)| {
                 tracing::info!(%address, "serving health and figures");
@@ -114,6 +116,13 @@ impl<E: Engine> Server<E> {
         let admin_served = admin_thread.map_or(Ok(()), join);
         served.and(admin_served)
     }
+}
+
+/// Has the dashboard's history kept until the ticker is dropped.
+fn keep_history<E: Engine>(api: &Arc<Api<E>>) -> Result<Ticker> {
+    let api = api.clone();
+    Ticker::start("tallybook-history", history::TICK, move || api.look())
+        .map_err(|source| Error::Io { what: "a thread", source })
 }
 
 fn wait_for_stop(stopping: &mut watch::Receiver<bool>) -> Result<()> {

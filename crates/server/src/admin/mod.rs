@@ -6,6 +6,7 @@
 mod metrics;
 mod sampling;
 mod stages;
+mod dashboard;
 mod stats;
 
 use std::sync::Arc;
@@ -23,18 +24,20 @@ pub(crate) fn route<E: Engine>(
     uri: &Uri,
     headers: HeaderMap,
 ) -> Result<Answer, HeaderMap> {
-    let page: fn(&Api<E>, HeaderMap) -> Reply = match uri.path() {
-        "/stats" => stats::stats,
-        "/metrics" => metrics::metrics,
-        "/stages" => stages::stages,
+    let page: fn(&Api<E>, &Uri, HeaderMap) -> Reply = match uri.path() {
+        "/stats" => |api, _, headers| stats::stats(api, headers),
+        "/metrics" => |api, _, headers| metrics::metrics(api, headers),
+        "/stages" => |api, _, headers| stages::stages(api, headers),
         "/stages/sampling" if *method == Method::PUT => {
             return Ok(Answer::Ready(sampling::set(api, headers, uri.query())));
         }
         "/stages/sampling" => return Ok(Answer::Ready(method_not_allowed(headers, "PUT"))),
+        "/dashboard.json" => |api, uri, headers| dashboard::data(api, uri.query(), headers),
+        path if dashboard::has_file(path) => |_, uri, headers| dashboard::file(uri.path(), headers),
         _ => return Err(headers),
     };
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Ok(Answer::Ready(method_not_allowed(headers, "GET, HEAD")));
     }
-    Ok(Answer::Ready(page(api, headers)))
+    Ok(Answer::Ready(page(api, uri, headers)))
 }

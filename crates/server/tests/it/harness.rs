@@ -47,8 +47,17 @@ pub(crate) fn start_with(options: ServerOptions) -> Running {
 
 /// A server that logs to `log`.
 pub(crate) fn start_logging(options: ServerOptions, log: Dispatch) -> Running {
+    run(options, Options::default(), log)
+}
+
+/// A server over a store with these options.
+pub(crate) fn start_over(options: ServerOptions, store_options: Options) -> Running {
+    run(options, store_options, Dispatch::none())
+}
+
+fn run(options: ServerOptions, store_options: Options, log: Dispatch) -> Running {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
+    let store = Store::open(dir.path().join("store"), store_options).unwrap();
     let engine = FaultyStore::new(store);
     let server = Server::bind(options, engine.clone()).unwrap();
     let (data, admin) = (server.data_addr(), server.admin_addr().unwrap());

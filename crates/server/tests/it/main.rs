@@ -1,5 +1,6 @@
 //! The server as its clients see it: bytes on a socket, over a real store in a directory of its own.
 
+mod browser;
 mod faults;
 mod harness;
 
@@ -7,6 +8,9 @@ mod exposition;
 
 mod batch;
 mod books;
+mod dashboard;
+mod dashboard_figures;
+mod dashboard_screenshots;
 mod drain;
 mod http_table;
 mod item;

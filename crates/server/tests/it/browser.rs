@@ -1,0 +1,310 @@
+//! A real browser: a headless Chromium of one's own, driven through its DevTools protocol.
+//!
+//! Every request of the page and every complaint (a console error, an exception, a refusal by the
+//! security policy) is kept from the moment the page is opened. It never sleeps but to ask again.
+
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tungstenite::{Message, WebSocket};
+
+use crate::harness::PATIENCE;
+
+/// Pause before asking again for what isn't there yet.
+const PAUSE: Duration = Duration::from_millis(30);
+const FLAGS: &[&str] = &[
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--hide-scrollbars",
+    "--remote-debugging-port=0",
+];
+
+/// A browser with one page open.
+pub(crate) struct Browser {
+    process: Child,
+    socket: WebSocket<TcpStream>,
+    page: String,
+    last_id: u64,
+    /// Events of all sessions that weren't looked at yet.
+    events: Vec<Value>,
+    requests: Vec<String>,
+    complaints: Vec<String>,
+    /// Sessions of frames that have a process of their own.
+    frames: Vec<String>,
+    _profile: TempDir,
+}
+
+impl Browser {
+    /// Starts a browser on an empty page.
+    pub(crate) fn start() -> Browser {
+        let profile = tempfile::tempdir().unwrap();
+        let process = Command::new("chromium")
+            .args(FLAGS)
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg("about:blank")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!("this test needs Chromium (Debian: apt-get install chromium): {error}")
+            });
+        let socket = connect(profile.path());
+        let mut browser = Browser {
+            process,
+            socket,
+            page: String::new(),
+            last_id: 0,
+            events: Vec::new(),
+            requests: Vec::new(),
+            complaints: Vec::new(),
+            frames: Vec::new(),
+            _profile: profile,
+        };
+        let target = browser.command(None, "Target.createTarget", json!({ "url": "about:blank" }));
+        let attach = json!({ "targetId": target["targetId"], "flatten": true });
+        let attached = browser.command(None, "Target.attachToTarget", attach);
+        browser.page = attached["sessionId"].as_str().unwrap().to_owned();
+        for domain in ["Page.enable", "Runtime.enable", "Log.enable", "Network.enable"] {
+            browser.call(domain, json!({}));
+        }
+        let follow =
+            json!({ "autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true });
+        browser.call("Target.setAutoAttach", follow);
+        browser
+    }
+
+    /// Opens an address and waits until it is loaded.
+    pub(crate) fn open(&mut self, url: &str) {
+        self.call("Page.navigate", json!({ "url": url }));
+        self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'");
+    }
+
+    /// A command to the page; its result.
+    pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
+        let page = self.page.clone();
+        self.command(Some(&page), method, params)
+    }
+
+    /// What an expression of the page comes to; a promise is waited for.
+    pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
+        let page = self.page.clone();
+        self.evaluate_in(&page, expression)
+    }
+
+    fn evaluate_in(&mut self, session: &str, expression: &str) -> Value {
+        let params = json!({
+            "expression": expression, "returnByValue": true, "awaitPromise": true,
+        });
+        let mut reply = self.command(Some(session), "Runtime.evaluate", params);
+        assert!(reply["exceptionDetails"].is_null(), "{expression}: {}", reply["exceptionDetails"]);
+        reply["result"]["value"].take()
+    }
+
+    /// Asks until the expression is true.
+    pub(crate) fn wait_for(&mut self, expression: &str) {
+        let asked = format!("Boolean({expression})");
+        let start = Instant::now();
+        while self.evaluate(&asked) != json!(true) {
+            assert!(start.elapsed() < PATIENCE, "never true: {expression}; {}", self.complained());
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Asks the frames that have a process of their own until the expression is true in one.
+    pub(crate) fn wait_for_in_a_frame(&mut self, expression: &str) {
+        let asked = format!("Boolean({expression})");
+        let start = Instant::now();
+        loop {
+            // Events come with replies.
+            self.evaluate("0");
+            for frame in self.frames.clone() {
+                if self.evaluate_in(&frame, &asked) == json!(true) {
+                    return;
+                }
+            }
+            assert!(start.elapsed() < PATIENCE, "never true: {expression}; {}", self.complained());
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Waits for an event of the page and gives its parameters.
+    pub(crate) fn wait_for_event(&mut self, method: &str) -> Value {
+        let start = Instant::now();
+        loop {
+            let at = self.events.iter().position(|event| event["method"] == method);
+            if let Some(at) = at {
+                return self.events.remove(at)["params"].take();
+            }
+            assert!(start.elapsed() < PATIENCE, "{method} never came");
+            self.evaluate("0");
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// A click on the element that a selector finds.
+    pub(crate) fn click(&mut self, selector: &str) {
+        self.evaluate(&format!("document.querySelector({selector:?}).click()"));
+    }
+
+    /// Moves the mouse to the right edge of an element, into the middle of its height.
+    pub(crate) fn point_at_right(&mut self, selector: &str) {
+        let place = self.evaluate(&format!(
+            "(() => {{ const e = document.querySelector({selector:?}); \
+             e.scrollIntoView({{ block: 'center' }}); const r = e.getBoundingClientRect(); \
+             return [r.right - 3, r.y + r.height / 2]; }})()"
+        ));
+        let params = json!({ "type": "mouseMoved", "x": place[0], "y": place[1] });
+        self.call("Input.dispatchMouseEvent", params);
+    }
+
+    /// Presses and releases a key that makes no character.
+    pub(crate) fn press(&mut self, key: &str) {
+        for kind in ["keyDown", "keyUp"] {
+            let params = json!({ "type": kind, "key": key, "code": key });
+            self.call("Input.dispatchKeyEvent", params);
+        }
+    }
+
+    /// The size of the window, in CSS pixels.
+    pub(crate) fn resize(&mut self, width: u32, height: u32, is_phone: bool) {
+        let params = json!({
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone,
+        });
+        self.call("Emulation.setDeviceMetricsOverride", params);
+    }
+
+    /// What the system asks pages for: `dark` or `light`.
+    pub(crate) fn prefer(&mut self, scheme: &str) {
+        let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
+        self.call("Emulation.setEmulatedMedia", json!({ "features": [feature] }));
+    }
+
+    /// The window as a PNG.
+    pub(crate) fn screenshot(&mut self) -> Vec<u8> {
+        use base64::Engine as _;
+        let shot = self.call("Page.captureScreenshot", json!({ "format": "png" }));
+        let data = shot["data"].as_str().unwrap();
+        base64::engine::general_purpose::STANDARD.decode(data).unwrap()
+    }
+
+    /// Addresses that the page asked for, so far.
+    pub(crate) fn requests(&mut self) -> &[String] {
+        self.evaluate("0");
+        &self.requests
+    }
+
+    /// What the page complained of since the last call.
+    pub(crate) fn take_complaints(&mut self) -> Vec<String> {
+        self.evaluate("0");
+        std::mem::take(&mut self.complaints)
+    }
+
+    /// The first complaint, for messages.
+    fn complained(&self) -> &str {
+        self.complaints.first().map_or("the page did not complain", String::as_str)
+    }
+
+    fn command(&mut self, session: Option<&str>, method: &str, params: Value) -> Value {
+        self.last_id += 1;
+        let id = self.last_id;
+        let mut message = json!({ "id": id, "method": method, "params": params });
+        if let Some(session) = session {
+            message["sessionId"] = json!(session);
+        }
+        self.socket.send(Message::text(message.to_string())).unwrap();
+        loop {
+            let mut message = self.receive();
+            if message["id"] == json!(id) {
+                assert!(message["error"].is_null(), "{method}: {}", message["error"]);
+                return message["result"].take();
+            }
+            if message["method"].is_string() {
+                self.note(message);
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Value {
+        loop {
+            if let Message::Text(text) = self.socket.read().expect("the browser answers") {
+                return serde_json::from_str(&text).unwrap();
+            }
+        }
+    }
+
+    fn note(&mut self, event: Value) {
+        let params = &event["params"];
+        match event["method"].as_str().unwrap() {
+            "Network.requestWillBeSent" => {
+                self.requests.push(params["request"]["url"].as_str().unwrap().to_owned());
+            }
+            "Runtime.exceptionThrown" => {
+                let exception = &params["exceptionDetails"]["exception"];
+                self.complaints.push(exception["description"].to_string());
+            }
+            "Log.entryAdded" if params["entry"]["level"] == "error" => {
+                self.complaints.push(params["entry"].to_string());
+            }
+            "Runtime.consoleAPICalled" if params["type"] == "error" => {
+                self.complaints.push(params["args"].to_string());
+            }
+            "Target.attachedToTarget" => {
+                self.frames.push(params["sessionId"].as_str().unwrap().to_owned());
+            }
+            "Target.detachedFromTarget" => {
+                self.frames.retain(|frame| params["sessionId"] != json!(frame));
+            }
+            _ => self.events.push(event),
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Its helpers end with it; a kill alone would leave them to notice.
+        let close = json!({ "id": 0, "method": "Browser.close" });
+        let closing = self.socket.send(Message::text(close.to_string())).is_ok();
+        let start = Instant::now();
+        while closing && start.elapsed() < PATIENCE {
+            if matches!(self.process.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            thread::sleep(PAUSE);
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The socket that the browser names in a file of its profile once it listens.
+fn connect(profile: &Path) -> WebSocket<TcpStream> {
+    let file = profile.join("DevToolsActivePort");
+    let start = Instant::now();
+    let (port, path) = loop {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        if let Some((port, path)) = text.split_once('\n')
+            && path.starts_with('/')
+        {
+            break (port.parse::<u16>().unwrap(), path.trim().to_owned());
+        }
+        assert!(start.elapsed() < PATIENCE, "Chromium did not start");
+        thread::sleep(PAUSE);
+    };
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!("ws://127.0.0.1:{port}{path}");
+    tungstenite::client(request, stream).expect("Chromium speaks its protocol").0
+}
