@@ -1,7 +1,7 @@
 //! Asks a running server's admin listener, over plain HTTP.
 //!
-//! It trusts nothing that comes back: an answer has a size and a time limit, and what isn't the
-//! expected JSON is an error.
+//! It trusts nothing that comes back: an answer has a size and a time limit, and what isn't as expected
+//! is an error.
 
 use std::io;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use ureq::{Agent, Error};
 
 use crate::exit::UsageError;
 
-/// How long one answer may take.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest answer.
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// How long the server may take to accept, and to begin with an answer beyond what it was asked to take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest answer; a profile of a large program may be long.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
 /// The admin listener of a server.
 pub(crate) struct Admin {
@@ -31,7 +31,7 @@ impl Admin {
             UsageError(format!("{url:?} is not a URL such as http://127.0.0.1:9080"))
         })?;
         let config = Agent::config_builder()
-            .timeout_global(Some(ANSWER_TIMEOUT))
+            .timeout_connect(Some(TIMEOUT))
             .http_status_as_error(false)
             .max_redirects(0)
             // The listener is this machine's own, most often; a proxy could not even reach it.
@@ -47,25 +47,36 @@ impl Admin {
 
     /// What it answers to `GET path`, which is JSON.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let answer = self.fetch(path, Duration::ZERO)?;
+        serde_json::from_slice(&answer).with_context(|| {
+            format!("{}{path} does not answer with JSON; is it a tallybook server?", self.base)
+        })
+    }
+
+    /// The bytes that it answers to `GET path`, for which it may take `expected` and a bit more.
+    pub(crate) fn fetch(&self, path: &str, expected: Duration) -> anyhow::Result<Vec<u8>> {
         let url = format!("{}{path}", self.base);
-        let mut response = self.agent.get(&url).call().map_err(|error| self.explain(error))?;
+        let request =
+            self.agent.get(&url).config().timeout_global(Some(expected + TIMEOUT)).build();
+        let mut response = request.call().map_err(|error| self.explain(error))?;
         let status = response.status();
-        let text = response
+        let answer = response
             .body_mut()
             .with_config()
             .limit(ANSWER_BYTES_MAX)
-            .read_to_string()
+            .read_to_vec()
             .with_context(|| format!("the answer of {url} cannot be read"))?;
-        let json: Option<Value> = serde_json::from_str(&text).ok();
         if !status.is_success() {
+            let json: Option<Value> = serde_json::from_slice(&answer).ok();
             let message = json.as_ref().and_then(|json| json["message"].as_str());
-            bail!(
-                "{url} answers {}: {}; is this the admin listener of a tallybook server?",
-                status.as_u16(),
-                message.unwrap_or("without saying why")
-            );
+            let said = message.unwrap_or("without saying why");
+            let hint = match message {
+                Some(message) if !message.contains("no such path") => "",
+                _ => "; is this the admin listener of a tallybook server?",
+            };
+            bail!("{url} answers {}: {said}{hint}", status.as_u16());
         }
-        json.with_context(|| format!("{url} does not answer with JSON; is it a tallybook server?"))
+        Ok(answer)
     }
 
     fn explain(&self, error: Error) -> anyhow::Error {

@@ -15,8 +15,8 @@ use crate::units::{DurabilityName, Span};
 
 /// A persistent key-value store that keeps its own books.
 ///
-/// `serve` offers a store over HTTP, and `stages` asks a running server where its time goes. The
-/// commands that have --data open the store themselves, so no server may have it open meanwhile.
+/// `serve` offers a store over HTTP; `stages` and `profile` ask a running server where its time goes.
+/// The commands that have --data open the store themselves, so no server may have it open meanwhile.
 #[derive(Debug, Parser)]
 #[command(name = "tallybook", version, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Checkpoint(CheckpointArguments),
     /// Merge the tree to its bottom level and collect the journal's dead space
     Compact(CompactArguments),
+    /// Show where a running server spends time or memory
+    Profile(ProfileArguments),
     /// Print a completion script for a shell
     Completions(CompletionsArguments),
     /// Print the manual page, or write all of them into a directory
@@ -291,6 +293,53 @@ pub(crate) struct CheckpointArguments {
 pub(crate) struct CompactArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
+}
+
+/// What a profile counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProfileKind {
+    /// Processor time
+    Cpu,
+    /// Bytes allocated
+    Allocs,
+    /// Time waited for locks, syncs, flushes and stalls
+    Locks,
+    /// Time that threads stand blocked in
+    #[value(name = "offcpu")]
+    OffCpu,
+}
+
+/// The form of a profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProfileFormat {
+    /// A flame graph, for a browser
+    Svg,
+    /// For `go tool pprof` and others
+    Pprof,
+    /// A line for each stack
+    Folded,
+}
+
+/// Arguments of `profile`.
+#[derive(Debug, Args)]
+pub(crate) struct ProfileArguments {
+    /// What to count
+    pub(crate) kind: ProfileKind,
+    /// The server's admin listener, such as http://127.0.0.1:9080
+    pub(crate) url: String,
+    /// How long to look
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..=300))]
+    pub(crate) seconds: u32,
+    /// The file to write (default: standard output)
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// The form; told by the file's name otherwise
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ProfileFormat>,
+    /// Keep the frames below the request's handler, and threads that wait for work
+    #[arg(long)]
+    pub(crate) full: bool,
 }
 
 /// Arguments of `completions`.

@@ -24,6 +24,11 @@ use clap::Parser;
 
 use crate::arguments::{Cli, Command};
 
+/// Lets a running server tell where memory is asked for.
+#[global_allocator]
+static ALLOCATOR: tallybook_server::profile::SampledAllocator =
+    tallybook_server::profile::SampledAllocator;
+
 fn main() -> ExitCode {
     let outcome = run(Cli::parse().command);
     match outcome {
@@ -49,6 +54,7 @@ fn run(command: Command) -> anyhow::Result<exit::Exit> {
         Command::Verify(arguments) => verbs::maintain::verify(&arguments),
         Command::Checkpoint(arguments) => verbs::maintain::checkpoint(&arguments),
         Command::Compact(arguments) => verbs::maintain::compact(&arguments),
+        Command::Profile(arguments) => verbs::profile::profile(&arguments),
         Command::Completions(arguments) => verbs::describe::completions(&arguments),
         Command::Man(arguments) => verbs::describe::man(&arguments),
     }

@@ -1,5 +1,7 @@
 //! How far long work has come, on standard error, and only when that is a terminal.
 
+use std::time::Duration;
+
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A bar that counts bytes.
@@ -24,6 +26,42 @@ impl Progress {
     pub(crate) fn update(&self, done: u64, total: u64) {
         self.bar.set_length(total);
         self.bar.set_position(done);
+    }
+}
+
+/// A bar that counts down a time that is known beforehand.
+pub(crate) struct Countdown {
+    bar: ProgressBar,
+    duration: Duration,
+}
+
+impl Countdown {
+    /// A bar for work called `name` that takes this long. It draws nothing when standard error is not a
+    /// terminal.
+    pub(crate) fn new(name: &'static str, duration: Duration) -> Self {
+        let bar = ProgressBar::new(duration.as_millis() as u64);
+        let style = ProgressStyle::with_template("{prefix} [{bar:30}] {msg}")
+            .expect("the template is a constant that parses");
+        bar.set_style(style);
+        bar.set_prefix(name);
+        let countdown = Countdown { bar, duration };
+        countdown.update(Duration::ZERO);
+        countdown
+    }
+
+    /// This much of the time is over.
+    pub(crate) fn update(&self, passed: Duration) {
+        self.bar.set_position(passed.as_millis() as u64);
+        self.bar.set_message(match self.duration.saturating_sub(passed).as_secs_f64().ceil() {
+            0.0 => "waiting for the answer".to_owned(),
+            left => format!("{left} s left"),
+        });
+    }
+}
+
+impl Drop for Countdown {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }
 

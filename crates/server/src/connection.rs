@@ -5,6 +5,7 @@
 //! 3. What only the end can say is said: the filter's refusal, or that time ran out.
 
 use std::future::{Future, poll_fn};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -63,6 +64,12 @@ pub(crate) async fn serve<E: Engine>(
         header_bytes_max: api.options.limits.header_bytes_max,
         header_count_max: api.options.limits.header_count_max,
     };
+    if listener == Listener::Admin
+        && let Ok(handle) = stream.as_fd().try_clone_to_owned()
+    {
+        // Without it a profile goes on until its time is over, whoever waits for it.
+        let _ = link.peer.set(handle.into());
+    }
     let wire = Wire::new(stream, link.clone(), limits);
     let requests = Requests { api: api.clone(), link: link.clone(), listener };
     let mut connection = protocol.serve_connection(wire, requests);

@@ -13,6 +13,8 @@ mod meter;
 mod process;
 mod snapshot;
 mod history;
+// Profiles of the process: no HTTP.
+pub mod profile;
 // What is read from a request.
 mod query;
 mod conditions;

@@ -1,8 +1,12 @@
 //! What the layers of one connection tell one another: the byte filter below hyper, the service
 //! above it, the watchdog beside it. All on one thread, so plain cells.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io;
+use std::mem::MaybeUninit;
 use std::task::Waker;
+
+use socket2::Socket;
 
 /// Shared state of one connection.
 #[derive(Debug, Default)]
@@ -33,6 +37,8 @@ pub(crate) struct Link {
     pub(crate) in_head: Cell<bool>,
     /// Wakes the connection's task.
     pub(crate) waker: RefCell<Option<Waker>>,
+    /// Another handle of the socket, where something needs to know whether the client is still there.
+    pub(crate) peer: OnceCell<Socket>,
 }
 
 impl Link {
@@ -56,6 +62,19 @@ impl Link {
         let now = (self.bytes_in.get(), self.bytes_out.get());
         let before = self.metered.replace(now);
         (now.0 - before.0, now.1 - before.1)
+    }
+
+    /// Whether the client has closed the connection, or its sending half. What it has sent ahead hides
+    /// that, and without another handle nothing is known.
+    pub(crate) fn peer_is_gone(&self) -> bool {
+        let look = |socket: &Socket| socket.peek(&mut [MaybeUninit::uninit()]);
+        match self.peer.get().map(look) {
+            None => false,
+            Some(Ok(count)) => count == 0,
+            Some(Err(error)) => {
+                !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+            }
+        }
     }
 
     /// Adds to one of the counts.

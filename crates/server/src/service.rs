@@ -80,10 +80,12 @@ impl<E: Engine> Requests<E> {
             "/v0/status" | "/readyz" => readable(head, |headers| health::ready(&self.api, headers)),
             "/healthz" => readable(head, health::live),
             _ if data && path.starts_with("/kv/") => self.item(head, body),
-            _ if !data => match admin::route(&self.api, &head.method, &head.uri, head.headers) {
-                Ok(answer) => answer.into(),
-                Err(headers) => self.refuse(headers, NO_SUCH_PATH),
-            },
+            _ if !data => {
+                match admin::route(&self.api, &self.link, &head.method, &head.uri, head.headers) {
+                    Ok(answer) => answer.into(),
+                    Err(headers) => self.refuse(headers, NO_SUCH_PATH),
+                }
+            }
             _ => self.refuse(head.headers, NO_SUCH_PATH),
         }
     }

@@ -1,5 +1,5 @@
-//! Commands other than `serve`. Most open a store, do one thing, and let it go; `stages` asks a running
-//! server.
+//! Commands other than `serve`. Most open a store, do one thing, and let it go; `stages` and `profile`
+//! ask a running server.
 
 pub(crate) mod embedded;
 pub(crate) mod read;
@@ -9,4 +9,5 @@ pub(crate) mod stats;
 pub(crate) mod stages;
 pub(crate) mod inspect;
 pub(crate) mod maintain;
+pub(crate) mod profile;
 pub(crate) mod describe;

@@ -4,6 +4,7 @@ mod binary;
 mod help;
 mod embedded;
 mod maintenance;
+mod profile;
 mod settings;
 mod serving;
 mod stages;

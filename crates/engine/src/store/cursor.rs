@@ -219,7 +219,7 @@ impl Cursor {
 
     /// The value, read from the journal if it is there. Requires: valid.
     pub fn value(&self) -> Result<Bytes> {
-        self.state.value(self.shown(), true, &mut self.recorder.begin())
+        self.state.value(self.shown().clone(), true, &mut self.recorder.begin())
     }
 
     fn shown(&self) -> &Entry {

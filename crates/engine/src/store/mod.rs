@@ -208,7 +208,7 @@ impl Store {
 
     /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.inner.get_entry_at(key, None, true)?.map(|(_, value)| value))
+        Ok(self.inner.get_at(key, None, true, |_| ())?.map(|((), value)| value))
     }
 
     /// The head of a key, never reading the body of a value that stays in the journal.
@@ -218,22 +218,17 @@ impl Store {
 
     /// Head and value of a key.
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
-        self.entry(key, true)
+        self.inner.get_entry_at(key, None, true)
     }
 
     /// As `get_entry`, but `WouldWait` when the answer would wait for the disk.
     pub fn get_entry_nowait(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
-        self.entry(key, false)
+        self.inner.get_entry_at(key, None, false)
     }
 
     /// As `head`, but `WouldWait` when the answer would wait for the disk.
     pub fn head_nowait(&self, key: &[u8]) -> Result<Option<Head>> {
         self.inner.head_at(key, None, false)
-    }
-
-    fn entry(&self, key: &[u8], wait: bool) -> Result<Option<(Head, Bytes)>> {
-        let found = self.inner.get_entry_at(key, None, wait)?;
-        Ok(found.map(|(entry, value)| (entry.head().expect("a value has a head"), value)))
     }
 
     /// Pins this moment for reading.

@@ -54,13 +54,15 @@ impl Inner {
         Ok(entry.is_live(now_ms).then_some((state, entry)))
     }
 
-    /// Entry and value of a key. A call that answers `WouldWait` is not counted: another follows.
-    pub(super) fn get_entry_at(
+    /// The value of a key, and what `look` made of its entry. A call that answers `WouldWait` is not
+    /// counted: another follows.
+    pub(super) fn get_at<T>(
         &self,
         key: &[u8],
         seqno: Option<SeqNo>,
         wait: bool,
-    ) -> Result<Option<(Entry, Bytes)>> {
+        look: impl FnOnce(&Entry) -> T,
+    ) -> Result<Option<(T, Bytes)>> {
         let mut trace = self.recorder.begin();
         let mark = trace.mark();
         let found = self.find_live(key, seqno, wait, &mut trace)?;
@@ -69,14 +71,25 @@ impl Inner {
             None => None,
             Some((state, entry)) => {
                 let mark = trace.mark();
-                let value = state.value(&entry, wait, &mut trace)?;
+                let seen = look(&entry);
+                let value = state.value(entry, wait, &mut trace)?;
                 trace.since(Stage::GetBody, mark);
-                Some((entry, value))
+                Some((seen, value))
             }
         };
         trace.total(Stage::GetTotal);
         add(&self.counters.gets, 1);
         Ok(found)
+    }
+
+    /// Head and value of a key.
+    pub(super) fn get_entry_at(
+        &self,
+        key: &[u8],
+        seqno: Option<SeqNo>,
+        wait: bool,
+    ) -> Result<Option<(Head, Bytes)>> {
+        self.get_at(key, seqno, wait, |entry| entry.head().expect("a value has a head"))
     }
 
     /// The head of a key; a value in the journal is not read.

@@ -62,7 +62,8 @@ impl Snapshot {
 
     /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.store.inner.get_entry_at(key, Some(self.seqno), true)?.map(|(_, value)| value))
+        let found = self.store.inner.get_at(key, Some(self.seqno), true, |_| ())?;
+        Ok(found.map(|((), value)| value))
     }
 
     /// The head of a key.
@@ -72,8 +73,7 @@ impl Snapshot {
 
     /// Head and value of a key.
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
-        let found = self.store.inner.get_entry_at(key, Some(self.seqno), true)?;
-        Ok(found.map(|(entry, value)| (entry.head().expect("a value has a head"), value)))
+        self.store.inner.get_entry_at(key, Some(self.seqno), true)
     }
 
     /// Keys and values of a range.

@@ -79,15 +79,15 @@ impl ReadState {
     }
 
     /// The value of an entry that is not a deletion, read and verified.
-    pub(crate) fn value(&self, entry: &Entry, wait: bool, trace: &mut Trace<'_>) -> Result<Bytes> {
-        match &entry.body {
+    pub(crate) fn value(&self, entry: Entry, wait: bool, trace: &mut Trace<'_>) -> Result<Bytes> {
+        match entry.body {
             Body::Inline(value) => {
                 trace.count(Exit::ValueInline);
-                Ok(value.clone())
+                Ok(value)
             }
             Body::Ref(pointer) => {
                 trace.skip();
-                let (segment, offset) = self.segments.find(pointer)?;
+                let (segment, offset) = self.segments.find(&pointer)?;
                 trace.lap(Stage::JournalIndex);
                 let value = segment.read_value(offset, pointer.length, pointer.checksum, wait)?;
                 trace.lap(Stage::JournalFetch);

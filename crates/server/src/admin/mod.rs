@@ -3,27 +3,37 @@
 //! All but `/stages/sampling` only looks. A client that is slow, or gone, costs what its connection
 //! holds.
 
+mod dashboard;
 mod metrics;
+mod profile;
 mod sampling;
 mod stages;
-mod dashboard;
 mod stats;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use hyper::{HeaderMap, Method, Uri};
 
 use crate::api::{Answer, Api};
 use crate::engine::Engine;
+use crate::link::Link;
 use crate::reply::{Reply, method_not_allowed};
 
 /// Answers a request to the admin listener; `Err` gives the headers back when no page has that path.
 pub(crate) fn route<E: Engine>(
     api: &Arc<Api<E>>,
+    link: &Rc<Link>,
     method: &Method,
     uri: &Uri,
     headers: HeaderMap,
 ) -> Result<Answer, HeaderMap> {
+    if let Some(kind) = uri.path().strip_prefix(profile::PREFIX) {
+        if *method != Method::GET {
+            return Ok(Answer::Ready(method_not_allowed(headers, "GET")));
+        }
+        return Ok(profile::profile(api, link, kind, uri.query(), headers));
+    }
     let page: fn(&Api<E>, &Uri, HeaderMap) -> Reply = match uri.path() {
         "/stats" => |api, _, headers| stats::stats(api, headers),
         "/metrics" => |api, _, headers| metrics::metrics(api, headers),

@@ -337,7 +337,6 @@ fn flame_graph_is_shown_with_its_script_and_refusals_are_said_in_words() {
 }
 
 #[test]
-#[ignore = "needs /debug/profile"]
 fn profile_of_the_running_server_opens() {
     let running = start();
     let _load = Load::start(&running);

@@ -19,6 +19,7 @@ mod openapi;
 mod ops;
 mod overload;
 mod pipelining;
+mod profile;
 mod scan;
 mod stages;
 mod start;
