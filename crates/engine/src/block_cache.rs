@@ -9,6 +9,8 @@ use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use crate::recent_keys::RecentKeys;
+
 /// Names a block: an id from [`next_table_id`] and the block's offset in its file.
 type BlockKey = (u64, u64);
 
@@ -37,16 +39,21 @@ impl Weighter<BlockKey, Bytes> for BlockWeighter {
 #[derive(Debug)]
 pub struct BlockCache {
     blocks: Cache<BlockKey, Bytes, BlockWeighter>,
+    recent_keys: RecentKeys,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
 impl BlockCache {
-    /// An empty cache that holds at most `capacity_bytes`; 0 keeps nothing.
-    pub fn new(capacity_bytes: usize) -> Self {
-        let items = (capacity_bytes / TYPICAL_BLOCK_BYTES).max(1);
+    /// An empty cache that holds at most `capacity_bytes`, of which `recent_keys_bytes`, but no more
+    /// than half, are for recently read keys; 0 keeps nothing.
+    pub fn new(capacity_bytes: usize, recent_keys_bytes: usize) -> Self {
+        let recent_keys_bytes = recent_keys_bytes.min(capacity_bytes / 2);
+        let block_bytes = capacity_bytes - recent_keys_bytes;
+        let items = (block_bytes / TYPICAL_BLOCK_BYTES).max(1);
         BlockCache {
-            blocks: Cache::with_weighter(items, capacity_bytes as u64, BlockWeighter),
+            blocks: Cache::with_weighter(items, block_bytes as u64, BlockWeighter),
+            recent_keys: RecentKeys::new(recent_keys_bytes),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
@@ -58,6 +65,11 @@ impl BlockCache {
         let counter = if block.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         block
+    }
+
+    /// Entries that look-ups found in blocks lately.
+    pub fn recent_keys(&self) -> &RecentKeys {
+        &self.recent_keys
     }
 
     /// Keeps a block. Requires: its checksum was checked.
@@ -87,7 +99,7 @@ mod tests {
 
     #[test]
     fn blocks_of_different_tables_do_not_meet() {
-        let cache = BlockCache::new(1 << 20);
+        let cache = BlockCache::new(1 << 20, 0);
         let (a, b) = (next_table_id(), next_table_id());
         cache.insert(a, 0, Bytes::from_static(b"a"));
         assert_eq!(cache.get(b, 0), None);
@@ -99,7 +111,7 @@ mod tests {
     #[test]
     fn bytes_held_stay_below_the_capacity() {
         for capacity in [0, 100, 10_000, 1 << 20] {
-            let cache = BlockCache::new(capacity);
+            let cache = BlockCache::new(capacity, 0);
             for offset in 0..2000 {
                 cache.insert(1, offset, Bytes::from(vec![0; 1000]));
             }

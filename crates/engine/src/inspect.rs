@@ -34,7 +34,7 @@ pub fn file(path: &Path, out: &mut dyn Write) -> Result<()> {
             let opened = fs.open_read(path).map_err(|error| Error::io("open", path, error))?;
             let bytes = opened.len().map_err(|error| Error::io("read", path, error))?;
             let files = Arc::new(FileCache::new(fs, 1));
-            let cache = Arc::new(BlockCache::new(0));
+            let cache = Arc::new(BlockCache::new(0, 0));
             let table = Table::open(&files, path.to_owned(), number, bytes, Reading::Pread, cache)?;
             sstable::inspect(&Arc::new(table), out, true).map_err(written)
         }

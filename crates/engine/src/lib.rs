@@ -26,6 +26,7 @@ pub mod iter;
 mod test_fs;
 // File formats: bytes in, bytes out; no threads, no state of a store.
 pub mod file_cache;
+pub mod recent_keys;
 pub mod block_cache;
 pub mod journal;
 pub mod sstable;

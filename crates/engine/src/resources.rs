@@ -29,6 +29,9 @@ pub struct ResourceOptions {
     pub compaction_threads: usize,
     /// Block cache, for `Reading::Pread` and compressed blocks. Default 64 MiB.
     pub block_cache_bytes: usize,
+    /// How much of the block cache, at most half, is for recently read keys, which cost no block at
+    /// all; for `Reading::Pread`. Default 8 MiB.
+    pub recent_keys_bytes: usize,
     /// Most memtable bytes of all stores together. Default 512 MiB.
     pub write_buffer_bytes: usize,
     /// Most file handles kept open for reading in `Reading::Pread`. Default 512.
@@ -41,6 +44,7 @@ impl Default for ResourceOptions {
             flush_threads: 1,
             compaction_threads: 1,
             block_cache_bytes: 64 << 20,
+            recent_keys_bytes: 8 << 20,
             write_buffer_bytes: 512 << 20,
             file_handles_max: 512,
         }
@@ -169,7 +173,10 @@ impl Resources {
     ) -> Arc<Resources> {
         Arc::new(Resources {
             file_cache: Arc::new(FileCache::new(fs.clone(), options.file_handles_max)),
-            block_cache: Arc::new(BlockCache::new(options.block_cache_bytes)),
+            block_cache: Arc::new(BlockCache::new(
+                options.block_cache_bytes,
+                options.recent_keys_bytes,
+            )),
             fs,
             clock,
             options,

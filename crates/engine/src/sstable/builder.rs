@@ -199,7 +199,7 @@ impl TableBuilder {
         let fences = output.section(&self.fences.finish())?;
         // A bucket is one cache line when the file is mapped.
         output.pad(BUCKET_BYTES as u64);
-        let point_index = output.section(&self.index.finish())?;
+        let point_index = output.section(&self.index.finish(self.fences.len()))?;
 
         let mut properties = self.properties.finish(&self.last_key);
         let mut encoded = Vec::new();

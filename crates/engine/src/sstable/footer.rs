@@ -12,7 +12,7 @@ pub(super) const FOOTER_BYTES: usize = 80;
 const MAGIC: &[u8; 8] = b"TALLYSST";
 
 /// The newest version of the table format that this code reads, and the one it writes.
-pub(super) const FORMAT_VERSION: u32 = 1;
+pub(super) const FORMAT_VERSION: u32 = 2;
 
 /// A part of a table other than a data block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -68,9 +68,9 @@ impl Table {
             .ok_or_else(|| source.corruption(footer.fences.offset, "malformed fences"))?;
         let index = source.section(footer.point_index)?;
         let index = if source.is_mapped() {
-            PointIndex::in_place(index, properties.keys)
+            PointIndex::in_place(index, properties.keys, fences.len())
         } else {
-            PointIndex::resident(&index, properties.keys)
+            PointIndex::resident(&index, properties.keys, fences.len())
         };
         let index = index
             .ok_or_else(|| source.corruption(footer.point_index.offset, "malformed point index"))?;
@@ -104,6 +104,13 @@ impl Table {
         let mut excluded = Exit::FileFilter;
         for place in self.index.candidates(hash) {
             trace.lap(Stage::TableFilter);
+            if let Some(entry) = self.source.recent_entry(place, hash, user_key)
+                && entry.seqno <= max_seqno
+            {
+                trace.lap(Stage::TableRecent);
+                trace.count(Exit::FileRecent);
+                return Ok(Some(entry));
+            }
             excluded = Exit::FileInVain;
             let bytes = match self.lookup_block(place.block, purpose, trace) {
                 Err(Error::Corruption { .. }) if is_planted(Bug::FallThroughOnCorruptBlock) => {
@@ -120,7 +127,9 @@ impl Table {
             let exit = if bytes.cached { Exit::FileCache } else { Exit::FileBlock };
             let entry = if entry.seqno <= max_seqno {
                 let entry = entry.decode(&bytes.owner);
-                Some(entry.ok_or_else(|| self.malformed(place.block))?)
+                let entry = entry.ok_or_else(|| self.malformed(place.block))?;
+                self.source.note_entry(place, hash, user_key, &entry);
+                Some(entry)
             } else {
                 self.older_version(user_key, place, max_seqno, bytes, purpose, trace)?
             };

@@ -15,9 +15,12 @@ use bytes::Bytes;
 use crate::block_cache::{BlockCache, next_table_id};
 use crate::error::{Error, Result};
 use crate::file_cache::FileCache;
+use crate::head::Entry;
+use crate::recent_keys::EntryPlace;
 use crate::sstable::fences::BlockHandle;
 use crate::sstable::footer::Section;
 use crate::sstable::frame::{self, FrameError};
+use crate::sstable::point_index::Place;
 
 /// What a block is read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +109,29 @@ impl TableSource {
     /// Whether slices stay in the map of the file.
     pub(super) fn is_mapped(&self) -> bool {
         matches!(self.bytes, SourceBytes::Mapped { .. })
+    }
+
+    /// The entry of `key` at a place, if it was read lately. Blocks that are mapped are as fast.
+    #[inline]
+    pub(super) fn recent_entry(&self, place: Place, hash: u64, key: &[u8]) -> Option<Entry> {
+        match self.bytes {
+            SourceBytes::Mapped { .. } => None,
+            SourceBytes::Pread(_) => {
+                self.cache.recent_keys().get(self.entry_place(place), hash, key)
+            }
+        }
+    }
+
+    /// Tells of the entry at a place, which was found in its block.
+    #[inline]
+    pub(super) fn note_entry(&self, place: Place, hash: u64, key: &[u8], entry: &Entry) {
+        if !self.is_mapped() {
+            self.cache.recent_keys().note(self.entry_place(place), hash, key, entry);
+        }
+    }
+
+    fn entry_place(&self, place: Place) -> EntryPlace {
+        EntryPlace { table_id: self.cache_id, place: place.number() }
     }
 
     /// The file.

@@ -77,6 +77,8 @@ named! {
         TableIndex = "table.index",
         /// In one file: asking the point index whether and where the key is.
         TableFilter = "table.filter",
+        /// Getting an entry that was read lately, without its block.
+        TableRecent = "table.recent",
         /// Getting a block that the block cache had.
         TableCache = "table.cache",
         /// Getting a block from the file: mapped, read, verified, unpacked.
@@ -163,6 +165,8 @@ named! {
         FileIndex = "file.index",
         /// A file's point index excluded the key.
         FileFilter = "file.filter",
+        /// A file's entry was among the recently read keys: no block was needed.
+        FileRecent = "file.recent",
         /// A file's entry was in a block that the block cache had.
         FileCache = "file.cache",
         /// A file's entry was in a block that came from the file.

@@ -5,6 +5,7 @@ mod basics;
 mod collection;
 mod disk_full;
 mod figures;
+mod recently_read;
 mod scans;
 mod sharing;
 mod snapshots;

@@ -88,6 +88,7 @@ fn log_reads(interval_s: f64, stages: &Stages) {
         head_missed = exits(Exit::Missed),
         file_index = exits(Exit::FileIndex),
         file_filter = exits(Exit::FileFilter),
+        file_recent = exits(Exit::FileRecent),
         file_cache = exits(Exit::FileCache),
         file_block = exits(Exit::FileBlock),
         file_in_vain = exits(Exit::FileInVain),

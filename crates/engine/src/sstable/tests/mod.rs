@@ -62,7 +62,7 @@ impl Fixture {
         let built = builder.finish().unwrap();
         assert_eq!(built.file_bytes, fs.contents(path()).len() as u64);
         let files = Arc::new(FileCache::new(fs.clone(), 4));
-        Fixture { fs, files, cache: Arc::new(BlockCache::new(1 << 20)), built }
+        Fixture { fs, files, cache: Arc::new(BlockCache::new(1 << 20, 64 << 10)), built }
     }
 
     fn try_open(&self, reading: Reading) -> Result<Arc<Table>> {

@@ -43,6 +43,10 @@ impl DiskSegmentMap {
     /// Maps `[0, len)` of a file that has at least `len` bytes.
     pub(super) fn new(fd: &Arc<OwnedFd>, len: usize) -> io::Result<Self> {
         let map = MmapOptions::new().len(len).map_raw(&**fd)?;
+        // Values are read one here, one there. With read-ahead each that isn't in memory brought 128 KiB
+        // along, which pushed out the tables and kept the disk busy: of data somewhat larger than memory
+        // HEAD p99 was 5 ms, without it 7 us. A hint.
+        let _ = map.advise(Advice::Random);
         Ok(DiskSegmentMap { map: Arc::new(map), fd: fd.clone() })
     }
 

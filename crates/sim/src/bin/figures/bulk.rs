@@ -12,7 +12,7 @@ const SMALL_BYTES: usize = 100;
 const LARGE_BYTES: usize = 4096;
 
 /// A number for each number, one to one, without order (Steele, Lea and Flood 2014).
-fn mix(at: u64) -> u64 {
+pub(crate) fn mix(at: u64) -> u64 {
     let mut z = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -20,7 +20,7 @@ fn mix(at: u64) -> u64 {
 }
 
 /// The 16-byte key of a number: order of keys is not order of numbers.
-fn key(prefix: u8, at: u64) -> [u8; 16] {
+pub(crate) fn key(prefix: u8, at: u64) -> [u8; 16] {
     let mut key = [prefix; 16];
     key[1..9].copy_from_slice(&mix(at).to_be_bytes());
     key[9..16].copy_from_slice(&at.to_be_bytes()[1..]);
@@ -28,7 +28,7 @@ fn key(prefix: u8, at: u64) -> [u8; 16] {
 }
 
 /// Fills `value` with what belongs to a number; half of it compresses.
-fn fill(value: &mut [u8], at: u64) {
+pub(crate) fn fill(value: &mut [u8], at: u64) {
     let half = value.len() / 2;
     value.fill(at as u8);
     for (piece, chunk) in value[..half].chunks_mut(8).enumerate() {

@@ -8,6 +8,8 @@ mod inline;
 mod overwrite;
 mod paired;
 mod process;
+mod recent;
+mod stages;
 mod sampling;
 mod steady;
 
@@ -22,6 +24,14 @@ usage: figures bulk DIR [SMALL_KEYS] [LARGE_KEYS]
            snapshot, and waits until the store is at rest
        figures inline DIR
            the same work with values in the tree and in the journal, for five sizes
+       figures recent DIR [KEYS] [READS] [PAIRS] [MIB]
+           reads of 2000000 keys without and with 8 MiB of recently read keys, 9 pairs of passes of
+           500000 reads
+       figures stages DIR OUT [SECONDS] [INTERVALS] [RATE] [VALUE_BYTES] [mapped|pread]
+           a mixed load on a store that outgrows its memory (a control group it was started in): 660 s,
+           66 intervals, 8000 operations a second, values of 6144 bytes; figures to OUT/intervals.jsonl
+       figures stages-report OUT
+           tables and pictures of OUT/intervals.jsonl, in OUT
        figures steady ADDRESS [RATE] [SECONDS] [CONNECTIONS]
            PUTs 100-byte values to the server at ADDRESS at RATE a second (default 20000) for SECONDS
            (default 40) over CONNECTIONS (default 4)
@@ -45,7 +55,26 @@ fn main() {
         "bulk" => bulk::run(&dir, number(2, 10_000_000), number(3, 200_000)),
         // The part of `bulk` that must end without closing its store.
         "abandon" => bulk::abandon(&dir),
+        "recent" => {
+            recent::run(&dir, number(2, 2_000_000), number(3, 500_000), number(4, 9), number(5, 8))
+        }
         "inline" => inline::run(&dir),
+        "stages" => {
+            let out = PathBuf::from(arguments.get(2).unwrap_or_else(|| usage()));
+            let settings = stages::Settings {
+                seconds: number(3, 660),
+                intervals: number(4, 66),
+                rate: number(5, 8000),
+                value_bytes: number(6, 6144) as usize,
+                reading: match arguments.get(7).map(String::as_str) {
+                    None | Some("mapped") => tallybook::Reading::Mapped,
+                    Some("pread") => tallybook::Reading::Pread,
+                    Some(_) => usage(),
+                },
+            };
+            stages::run(&dir, &out, &settings);
+        }
+        "stages-report" => stages::report(&dir),
         "overwrite" => overwrite::run(&dir, number(2, 25_000)),
         "sampling" => sampling::run(&dir, 0.3, number(2, 400) as usize),
         "sampling-http" => {

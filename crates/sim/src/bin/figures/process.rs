@@ -32,6 +32,14 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::from_millis((ticks(11) + ticks(12)) * 10)
 }
 
+/// Page faults of the process that waited for the disk.
+pub(crate) fn major_faults() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux has /proc");
+    let fields = stat.rsplit(')').next().expect("a name in parentheses");
+    // Field 12 of proc(5).
+    fields.split_whitespace().nth(9).and_then(|text| text.parse().ok()).expect("a number")
+}
+
 /// CPU time of the calling thread so far, to the nanosecond.
 pub(crate) fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

@@ -121,6 +121,7 @@ const stages = [
     series: [
       series("stage.table.index", "finding the file", "--yellow"),
       series("stage.table.filter", "point index", "--purple"),
+      series("stage.table.recent", "read lately", "--green"),
       series("stage.table.cache", "block from cache", "--sky"),
       series("stage.table.fetch", "block from file", "--orange"),
       series("stage.table.search", "search in block", "--blue"),
@@ -163,6 +164,7 @@ const exits = [
     series: [
       series("exit.file.index", "no file covers the key", "--yellow"),
       series("exit.file.filter", "point index: not there", "--purple"),
+      series("exit.file.recent", "read lately", "--green"),
       series("exit.file.cache", "block from cache", "--sky"),
       series("exit.file.block", "block from file", "--orange"),
       series("exit.file.in_vain", "block read in vain", "--red"),
