@@ -11,5 +11,9 @@ pub mod spec;
 pub mod record;
 // What is loaded.
 pub mod target;
+// What came of it, drawn and told.
+pub mod statistics;
+pub mod chart;
+pub mod report;
 
 pub use error::{Error, Result};

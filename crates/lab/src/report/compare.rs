@@ -1,0 +1,373 @@
+//! Compares two sides, case by case and metric by metric: ratio, interval, tests, effect size.
+//!
+//! 1. Valid records are sorted into cases: what they share besides the two sides.
+//! 2. Runs that were made in turn (A B A B) are paired: a moment when the machine was slow hit both.
+//! 3. Each metric of a case that both sides have is one row; all rows together are the family that Holm's
+//!    correction is made over, for Welch's and Mann and Whitney's tests apart.
+//! 4. A row is decided when the ratio's interval leaves out 1 and Welch's corrected p is below 0.05 (Mann
+//!    and Whitney's where no side has any spread: their exact p can't get small enough with few runs, so
+//!    it stands beside as the check that assumes no shape).
+
+use std::collections::BTreeMap;
+
+use super::metric::Metric;
+use super::records::case_name;
+use crate::record::Record;
+use crate::statistics::{
+    Bootstrap, Interval, cliffs_delta, hedges_g, holm, mann_whitney, median, welch,
+};
+
+/// The level below which a corrected p decides.
+pub(super) const LEVEL: f64 = 0.05;
+
+/// What a row says of the subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Better than the baseline, beyond chance.
+    Better,
+    /// Worse than the baseline, beyond chance.
+    Worse,
+    /// These runs can't tell.
+    Undecided,
+}
+
+/// One metric of one case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The case.
+    pub case: String,
+    /// The metric.
+    pub metric: Metric,
+    /// The baseline's runs.
+    pub baseline: Vec<f64>,
+    /// The subject's.
+    pub subject: Vec<f64>,
+    /// Whether runs of both sides were made in turn, and are compared as pairs.
+    pub paired: bool,
+    /// The subject's median divided by the baseline's; `None` when that is 0.
+    pub ratio: Option<Interval>,
+    /// The subject's median less the baseline's.
+    pub difference: Option<Interval>,
+    /// Welch's p, as it came out; `None` of single runs and where there is no spread.
+    pub welch_p: Option<f64>,
+    /// Welch's p after Holm's correction.
+    pub welch_p_corrected: Option<f64>,
+    /// Mann and Whitney's p, as it came out.
+    pub mann_whitney_p: Option<f64>,
+    /// Mann and Whitney's p after Holm's correction.
+    pub mann_whitney_p_corrected: Option<f64>,
+    /// Cliff's delta of the subject over the baseline.
+    pub cliffs_delta: Option<f64>,
+    /// Hedges' g of the subject over the baseline.
+    pub hedges_g: Option<f64>,
+    /// What it says.
+    pub verdict: Verdict,
+}
+
+impl Row {
+    /// The baseline's median.
+    pub fn baseline_median(&self) -> f64 {
+        median(&self.baseline).unwrap_or(f64::NAN)
+    }
+
+    /// The subject's median.
+    pub fn subject_median(&self) -> f64 {
+        median(&self.subject).unwrap_or(f64::NAN)
+    }
+
+    /// How many times as good as the baseline's the subject's median is; above 1 is better.
+    pub fn goodness(&self) -> Option<f64> {
+        let ratio = self.ratio.map(|ratio| ratio.estimate).filter(|ratio| *ratio > 0.0)?;
+        Some(if self.metric.more_is_better() { ratio } else { 1.0 / ratio })
+    }
+}
+
+/// Two sides compared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// What is compared with.
+    pub baseline: String,
+    /// What is compared.
+    pub subject: String,
+    /// One row per metric and case.
+    pub rows: Vec<Row>,
+    /// Cases that one side alone has, and runs that don't count, with why.
+    pub left_out: Vec<String>,
+}
+
+/// Which records are compared with which.
+#[derive(Debug, Clone, Copy)]
+pub enum Comparer<'a> {
+    /// One target with another, in every case.
+    Targets {
+        /// The target compared with.
+        baseline: &'a str,
+        /// The target compared.
+        subject: &'a str,
+    },
+    /// One value of a varied parameter with another, for every target.
+    Parameter {
+        /// The parameter.
+        name: &'a str,
+        /// The value compared with.
+        baseline: &'a str,
+        /// The value compared.
+        subject: &'a str,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Baseline,
+    Subject,
+}
+
+type Sides<'a> = (Vec<&'a Record>, Vec<&'a Record>);
+
+/// Compares the records of two files, target by target: `b` with `a`, the baseline.
+pub fn compare(baseline: (&str, &[Record]), subject: (&str, &[Record])) -> Comparison {
+    let of = |records, side| <[Record]>::iter(records).map(move |record| (side, record));
+    let records = of(baseline.1, Side::Baseline).chain(of(subject.1, Side::Subject));
+    let targets = |records: &[Record]| records.iter().map(|one| one.target.clone()).next();
+    // Where all runs are of one target, its name would only lengthen every line.
+    let first = targets(baseline.1);
+    let same = |record: &Record| Some(&record.target) == first.as_ref();
+    let one_target = baseline.1.iter().chain(subject.1).all(same);
+    build(baseline.0, subject.0, records, |record| {
+        let case = case_name(record);
+        if one_target { case } else { format!("{}, {case}", record.target) }
+    })
+}
+
+impl Comparer<'_> {
+    /// Compares records of one file with each other.
+    pub fn compare(&self, records: &[Record]) -> Comparison {
+        match *self {
+            Comparer::Targets { baseline, subject } => {
+                let side = |record: &Record| side_of(&record.target, baseline, subject);
+                let sided = records.iter().filter_map(|record| Some((side(record)?, record)));
+                build(baseline, subject, sided, case_name)
+            }
+            Comparer::Parameter { name, baseline, subject } => {
+                let side = |record: &Record| side_of(record.case.get(name)?, baseline, subject);
+                let sided = records.iter().filter_map(|record| Some((side(record)?, record)));
+                let label = |value: &str| format!("{name} {value}");
+                build(&label(baseline), &label(subject), sided, |record| {
+                    let mut rest = record.clone();
+                    rest.case.remove(name);
+                    format!("{}, {}", record.target, case_name(&rest))
+                })
+            }
+        }
+    }
+}
+
+fn side_of(value: &str, baseline: &str, subject: &str) -> Option<Side> {
+    match value {
+        value if value == baseline => Some(Side::Baseline),
+        value if value == subject => Some(Side::Subject),
+        _ => None,
+    }
+}
+
+fn build<'a>(
+    baseline: &str,
+    subject: &str,
+    records: impl Iterator<Item = (Side, &'a Record)>,
+    case: impl Fn(&Record) -> String,
+) -> Comparison {
+    let mut left_out = Vec::new();
+    // By first appearance, which is the order in which the experiment varies its parameters.
+    let mut order: Vec<(String, String)> = Vec::new();
+    let mut cases: BTreeMap<(String, String), Sides<'a>> = BTreeMap::new();
+    for (side, record) in records {
+        let key = (record.experiment.clone(), case(record));
+        if let Some(why) = &record.outcome.invalid {
+            let number = record.repetition + 1;
+            left_out.push(format!("{} of {}, run {number}: {why}", key.1, record.target));
+            continue;
+        }
+        let sides = cases.entry(key.clone()).or_insert_with(|| {
+            order.push(key);
+            Sides::default()
+        });
+        match side {
+            Side::Baseline => sides.0.push(record),
+            Side::Subject => sides.1.push(record),
+        }
+    }
+    let mut rows = Vec::new();
+    for key in &order {
+        let (a, b) = cases.remove(key).unwrap_or_default();
+        match (a.is_empty(), b.is_empty()) {
+            (false, false) => rows.extend(rows_of(&key.1, a, b)),
+            (true, _) => left_out.push(format!("{}: no run of {baseline}", key.1)),
+            (_, true) => left_out.push(format!("{}: no run of {subject}", key.1)),
+        }
+    }
+    correct(&mut rows);
+    Comparison { baseline: baseline.to_owned(), subject: subject.to_owned(), rows, left_out }
+}
+
+fn rows_of(case: &str, mut a: Vec<&Record>, mut b: Vec<&Record>) -> Vec<Row> {
+    a.sort_by_key(|record| record.started_at_ms);
+    b.sort_by_key(|record| record.started_at_ms);
+    let in_turn = interleaved(&a, &b);
+    let metrics = Metric::in_records(a.iter().chain(&b).copied());
+    let row = |metric: Metric| {
+        let figures = |side: &[&Record]| -> Vec<f64> {
+            side.iter().filter_map(|record| metric.of(record)).collect()
+        };
+        let (baseline, subject) = (figures(&a), figures(&b));
+        if baseline.is_empty() || subject.is_empty() {
+            return None;
+        }
+        // A figure that some runs lack leaves no pairs.
+        let paired = in_turn && baseline.len() == a.len() && subject.len() == b.len();
+        let bootstrap = Bootstrap::default();
+        let (ratio, difference) = if paired {
+            let ratio = bootstrap.paired_ratio(&subject, &baseline);
+            (ratio, bootstrap.paired_difference(&subject, &baseline))
+        } else {
+            (bootstrap.ratio(&subject, &baseline), bootstrap.difference(&subject, &baseline))
+        };
+        Some(Row {
+            case: case.to_owned(),
+            metric,
+            paired,
+            ratio,
+            difference,
+            welch_p: welch(&subject, &baseline).map(|outcome| outcome.p),
+            welch_p_corrected: None,
+            mann_whitney_p: mann_whitney(&subject, &baseline).map(|outcome| outcome.p),
+            mann_whitney_p_corrected: None,
+            cliffs_delta: cliffs_delta(&subject, &baseline),
+            hedges_g: hedges_g(&subject, &baseline),
+            verdict: Verdict::Undecided,
+            baseline,
+            subject,
+        })
+    };
+    metrics.into_iter().filter_map(row).collect()
+}
+
+/// Whether both sides, in order of time, took turns: every pair of neighbours has one run of each.
+fn interleaved(a: &[&Record], b: &[&Record]) -> bool {
+    let runs = a.iter().map(|record| (record.started_at_ms, Side::Baseline));
+    let mut runs: Vec<_> =
+        runs.chain(b.iter().map(|run| (run.started_at_ms, Side::Subject))).collect();
+    runs.sort_by_key(|(started, _)| *started);
+    a.len() == b.len() && a.len() > 1 && runs.chunks(2).all(|pair| pair[0].1 != pair[1].1)
+}
+
+/// Corrects the p-values of all rows as one family per test, and decides the rows by them.
+fn correct(rows: &mut [Row]) {
+    let corrected = |rows: &[Row], p: fn(&Row) -> Option<f64>| -> Vec<Option<f64>> {
+        let family: Vec<f64> = rows.iter().filter_map(p).collect();
+        let mut family = holm(&family).into_iter();
+        rows.iter().map(|row| p(row).and_then(|_| family.next())).collect()
+    };
+    let by_welch = corrected(rows, |row| row.welch_p);
+    let by_mann_whitney = corrected(rows, |row| row.mann_whitney_p);
+    for ((row, welch), mann_whitney) in rows.iter_mut().zip(by_welch).zip(by_mann_whitney) {
+        row.welch_p_corrected = welch;
+        row.mann_whitney_p_corrected = mann_whitney;
+        let sure = welch.or(mann_whitney).is_some_and(|p| p < LEVEL);
+        if let Some(ratio) = row.ratio.filter(|ratio| sure && !ratio.contains(1.0)) {
+            let better = (ratio.estimate > 1.0) == row.metric.more_is_better();
+            row.verdict = if better { Verdict::Better } else { Verdict::Worse };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::metric::Measure;
+    use crate::report::records::tests::record;
+
+    fn runs(target: &str, case: &str, rates: &[f64], start: u64) -> Vec<Record> {
+        let with_time = |(at, rate): (usize, &f64)| {
+            let mut one = record(target, case, at as u32, *rate);
+            one.started_at_ms = 1_700_000_000_000 + start + at as u64 * 60_000;
+            one
+        };
+        rates.iter().enumerate().map(with_time).collect()
+    }
+
+    const SLOW: [f64; 6] = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1002.0];
+    const FAST: [f64; 6] = [2000.0, 2030.0, 1980.0, 2010.0, 1990.0, 2004.0];
+
+    fn throughput(comparison: &Comparison) -> &Row {
+        let wanted = Metric::of_run(Measure::Throughput);
+        comparison.rows.iter().find(|row| row.metric == wanted).unwrap()
+    }
+
+    #[test]
+    fn a_clear_difference_is_decided_whichever_way_is_better() {
+        let records = [runs("old", "1", &SLOW, 0), runs("new", "1", &FAST, 30_000)].concat();
+        let comparison = Comparer::Targets { baseline: "old", subject: "new" }.compare(&records);
+        let row = throughput(&comparison);
+        assert!(row.paired && row.verdict == Verdict::Better, "{row:?}");
+        assert!((row.ratio.unwrap().estimate - 2.0).abs() < 0.02, "{row:?}");
+        assert_eq!(row.cliffs_delta, Some(1.0));
+        assert!(row.mann_whitney_p_corrected > row.mann_whitney_p, "{row:?}");
+        let p99 = comparison.rows.iter().find(|row| row.metric.name() == "get p99").unwrap();
+        assert!(p99.ratio.unwrap().high < 0.6 && p99.verdict == Verdict::Better, "{p99:?}");
+        assert!((p99.goodness().unwrap() - 2.0).abs() < 0.02);
+        let back = Comparer::Targets { baseline: "new", subject: "old" }.compare(&records);
+        assert_eq!(throughput(&back).verdict, Verdict::Worse);
+    }
+
+    #[test]
+    fn runs_one_after_the_other_are_not_pairs_and_noise_decides_nothing() {
+        let a = runs("same", "1", &SLOW, 0);
+        let b = runs("same", "1", &[1003.0, 988.0, 1012.0, 996.0, 1001.0, 1004.0], 10_000_000);
+        let comparison = compare(("before", &a), ("after", &b));
+        let row = throughput(&comparison);
+        assert!(!row.paired && row.verdict == Verdict::Undecided, "{row:?}");
+        assert_eq!(row.case, "fillrandom, connections 1");
+        assert!(row.ratio.unwrap().contains(1.0));
+    }
+
+    #[test]
+    fn a_parameter_is_compared_within_each_target() {
+        let records = [
+            runs("a", "1", &SLOW, 0),
+            runs("a", "16", &FAST, 30_000),
+            runs("b", "1", &SLOW, 0),
+            runs("b", "16", &SLOW, 30_000),
+        ];
+        let comparer = Comparer::Parameter { name: "connections", baseline: "1", subject: "16" };
+        let comparison = comparer.compare(&records.concat());
+        let verdict = |case: &str| {
+            let wanted = |row: &&Row| row.case == case && row.metric.measure == Measure::Throughput;
+            comparison.rows.iter().find(wanted).unwrap().verdict
+        };
+        assert_eq!(verdict("a, fillrandom"), Verdict::Better);
+        assert_eq!(verdict("b, fillrandom"), Verdict::Undecided);
+    }
+
+    #[test]
+    fn runs_that_do_not_count_and_cases_without_a_partner_are_named() {
+        let mut a = runs("t", "1", &SLOW, 0);
+        a[2].outcome.invalid = Some("the generator lagged".into());
+        let mut b = runs("t", "1", &FAST, 0);
+        b.extend(runs("t", "64", &FAST, 0));
+        let comparison = compare(("a", &a), ("b", &b));
+        assert_eq!(throughput(&comparison).baseline.len(), 5);
+        let left_out = comparison.left_out.join("; ");
+        assert!(left_out.contains("run 3: the generator lagged"), "{left_out}");
+        assert!(left_out.contains("connections 64: no run of a"), "{left_out}");
+        assert!(compare(("a", &[]), ("b", &[])).rows.is_empty());
+    }
+
+    #[test]
+    fn single_runs_have_a_ratio_and_no_verdict() {
+        let (a, b) = (runs("t", "1", &SLOW[..1], 0), runs("t", "1", &FAST[..1], 0));
+        let comparison = compare(("a", &a), ("b", &b));
+        let row = throughput(&comparison);
+        assert_eq!((row.welch_p, row.verdict), (None, Verdict::Undecided));
+        assert!(row.ratio.is_some());
+    }
+}

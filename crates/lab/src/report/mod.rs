@@ -1,0 +1,21 @@
+//! Reports: the answer to an experiment's question as one page that needs nothing else.
+//!
+//! Invariant: a report is drawn from records alone, so that it can be redrawn from `runs.jsonl` at any
+//! time, on any machine, and says the same. It makes no runs, and knows no experiment.
+
+mod records;
+mod metric;
+mod curves;
+mod compare;
+mod table;
+mod verdicts;
+mod setup;
+mod page;
+mod document;
+
+pub use compare::{Comparer, Comparison, Row, Verdict, compare};
+pub use curves::{percentile_points, time_points};
+pub use document::{FlameGraph, Report};
+pub use metric::{Measure, Metric};
+pub use records::{case_name, load_records};
+pub use table::Table;

@@ -1,0 +1,245 @@
+//! A comparison in words, tables and charts: what was better, what worse, and what can't be told.
+
+use super::compare::{Comparison, LEVEL, Row, Verdict};
+use super::metric::Measure;
+use super::table::Table;
+use crate::chart::{RatioChart, RatioRow, Tone};
+use crate::statistics::{Interval, magnitude, smallest_p};
+
+/// The least difference of medians that is worth telling while it isn't decided.
+const LEANING: f64 = 0.05;
+
+impl Row {
+    /// What the row says, as a clause: `get p99 is 1.42 ms against 1.10 ms, 1.29 times (1.20 to 1.38)`.
+    pub fn sentence(&self) -> String {
+        let unit = self.metric.unit();
+        let figures = format!(
+            "{} is {} against {}",
+            self.metric.name(),
+            unit.format(self.subject_median()),
+            unit.format(self.baseline_median())
+        );
+        match self.ratio {
+            Some(ratio) => format!(
+                "{figures}, {:.2} times as much ({:.2} to {:.2})",
+                ratio.estimate, ratio.low, ratio.high
+            ),
+            None => figures,
+        }
+    }
+
+    fn tone(&self) -> Tone {
+        match self.verdict {
+            Verdict::Better => Tone::Better,
+            Verdict::Worse => Tone::Worse,
+            Verdict::Undecided => Tone::Same,
+        }
+    }
+
+    fn verdict_text(&self) -> &'static str {
+        match self.verdict {
+            Verdict::Better => "better",
+            Verdict::Worse => "worse",
+            Verdict::Undecided => "undecided",
+        }
+    }
+}
+
+impl Comparison {
+    /// Every row with its statistics.
+    pub fn table(&self) -> Table {
+        let columns = [
+            "case",
+            "metric",
+            &self.baseline,
+            &self.subject,
+            "ratio (95 %)",
+            "verdict",
+            "p, Welch",
+            "p, Mann-Whitney",
+            "Cliff's delta",
+            "Hedges' g",
+            "difference (95 %)",
+            "runs",
+        ];
+        self.rows.iter().fold(Table::new(columns), |table, row| {
+            let unit = row.metric.unit();
+            let effect =
+                row.cliffs_delta.map(|delta| format!("{delta:+.2} {}", magnitude(delta).name()));
+            let pairs = if row.paired { "in pairs" } else { "apart" };
+            let cells = [
+                row.case.clone(),
+                row.metric.name(),
+                unit.format(row.baseline_median()),
+                unit.format(row.subject_median()),
+                row.ratio.map_or(String::new(), ratio_text),
+                row.verdict_text().to_owned(),
+                p_text(row.welch_p_corrected),
+                p_text(row.mann_whitney_p_corrected),
+                effect.unwrap_or_default(),
+                row.hedges_g.map_or(String::new(), |g| format!("{g:+.2}")),
+                row.difference.map_or(String::new(), |difference| {
+                    let [low, estimate, high] =
+                        [difference.low, difference.estimate, difference.high]
+                            .map(|value| unit.format(value));
+                    format!("{estimate} ({low} to {high})")
+                }),
+                format!("{} + {} {pairs}", row.baseline.len(), row.subject.len()),
+            ];
+            table.row_in(row.tone().class(), cells)
+        })
+    }
+
+    /// The same for a terminal: fewer columns, then what was left out.
+    pub fn text(&self) -> String {
+        let columns =
+            ["case", "metric", &self.baseline, &self.subject, "ratio (95 %)", "p, Welch", "p, M-W"];
+        let columns = columns.into_iter().chain(["delta", "verdict"]);
+        let table = self.rows.iter().fold(Table::new(columns), |table, row| {
+            let unit = row.metric.unit();
+            table.row([
+                row.case.clone(),
+                row.metric.name(),
+                unit.format(row.baseline_median()),
+                unit.format(row.subject_median()),
+                row.ratio.map_or(String::new(), ratio_text),
+                p_text(row.welch_p_corrected),
+                p_text(row.mann_whitney_p_corrected),
+                row.cliffs_delta.map_or(String::new(), |delta| format!("{delta:+.2}")),
+                row.verdict_text().to_owned(),
+            ])
+        });
+        let mut text = table.text();
+        for note in self.notes() {
+            text = text + "\n" + &note + "\n";
+        }
+        text
+    }
+
+    /// How the figures were made, and what these runs can't show.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = vec![format!(
+            "Ratios and differences are {} against {}, of medians, with 95 % bootstrap intervals; runs \
+             made in turn are resampled as pairs. p-values are corrected by Holm over all {} rows. A row \
+             is decided when Welch's corrected p is below {LEVEL} and the interval leaves out 1.",
+            self.subject,
+            self.baseline,
+            self.rows.len()
+        )];
+        let least = |row: &Row| smallest_p(row.baseline.len(), row.subject.len());
+        let reach = self.rows.iter().map(least).fold(1.0, f64::min);
+        if !self.rows.is_empty() && reach * self.rows.len() as f64 >= LEVEL {
+            notes.push(format!(
+                "With so few runs Mann and Whitney's p can't go below {}, and not below {LEVEL} \
+                 once corrected: it can't confirm any row here.",
+                p_text(Some(reach))
+            ));
+        }
+        if self.rows.iter().any(|row| row.baseline.len().min(row.subject.len()) < 5) {
+            notes.push(
+                "Cases with fewer than five runs a side have intervals that are too narrow: of three \
+                 runs they cover the truth about 75 times in 100."
+                    .to_owned(),
+            );
+        }
+        if !self.left_out.is_empty() {
+            notes.push(format!("Left out: {}.", self.left_out.join("; ")));
+        }
+        notes
+    }
+
+    /// Where the subject is worse beyond chance, worst first: one sentence each.
+    pub fn losses(&self) -> Vec<String> {
+        self.sentences(|row| row.verdict == Verdict::Worse)
+    }
+
+    /// Where the subject's median is worse by 5 % or more, while the runs can't rule out chance.
+    pub fn leanings(&self) -> Vec<String> {
+        self.sentences(|row| {
+            let worse = row.goodness().is_some_and(|goodness| goodness < 1.0 / (1.0 + LEANING));
+            row.verdict == Verdict::Undecided && worse
+        })
+    }
+
+    fn sentences(&self, wanted: impl Fn(&Row) -> bool) -> Vec<String> {
+        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| wanted(row)).collect();
+        let goodness = |row: &Row| row.goodness().unwrap_or(0.0);
+        rows.sort_by(|a, b| goodness(a).total_cmp(&goodness(b)));
+        let names = format!("{} against {}", self.subject, self.baseline);
+        rows.iter().map(|row| format!("{names}, {}: {}.", row.case, row.sentence())).collect()
+    }
+
+    /// The ratios of some measures with their intervals around 1.
+    pub fn chart(&self, measures: &[Measure]) -> RatioChart {
+        let rows = self.rows.iter().filter(|row| measures.contains(&row.metric.measure));
+        let rows = rows.filter_map(|row| {
+            let better = if row.metric.more_is_better() { "more" } else { "less" };
+            let name = format!("{}, {} ({better} is better)", row.case, row.metric.name());
+            Some(RatioRow { name, ratio: row.ratio?, tone: row.tone() })
+        });
+        let title = format!("{} / {}", self.subject, self.baseline);
+        RatioChart { title, rows: rows.collect() }
+    }
+}
+
+fn ratio_text(ratio: Interval) -> String {
+    format!("{:.3} ({:.3}-{:.3})", ratio.estimate, ratio.low, ratio.high)
+}
+
+fn p_text(p: Option<f64>) -> String {
+    match p {
+        None => "-".to_owned(),
+        Some(p) if p < 0.001 => "<0.001".to_owned(),
+        Some(p) => format!("{p:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::compare::compare;
+    use crate::report::records::tests::record;
+
+    fn comparison(factor: f64, runs: u32) -> Comparison {
+        let side = |factor: f64| -> Vec<_> {
+            (0..runs)
+                .map(|at| record("t", "1", at, (1000.0 + f64::from(at * 7 % 5)) * factor))
+                .collect()
+        };
+        compare(("before", &side(1.0)), ("after", &side(factor)))
+    }
+
+    #[test]
+    fn losses_are_stated_and_worst_comes_first() {
+        let losses = comparison(0.5, 8).losses();
+        assert!(
+            losses[0].starts_with("after against before, fillrandom, connections 1: "),
+            "{losses:?}"
+        );
+        assert!(
+            losses.iter().any(|loss| loss.contains("get p99 is 9.98 ms against 4.99")),
+            "{losses:?}"
+        );
+        assert!(comparison(2.0, 8).losses().is_empty());
+    }
+
+    #[test]
+    fn what_is_not_decided_is_told_apart_from_what_is() {
+        let single = comparison(0.5, 1);
+        assert!(single.losses().is_empty());
+        assert!(!single.leanings().is_empty());
+        let notes = single.notes().join(" ");
+        assert!(notes.contains("can't confirm") && notes.contains("too narrow"), "{notes}");
+        assert!(comparison(1.0, 8).leanings().is_empty());
+    }
+
+    #[test]
+    fn the_table_has_every_row_in_every_form() {
+        let comparison = comparison(2.0, 8);
+        let text = comparison.text();
+        assert!(text.contains("operations/s") && text.contains("better"), "{text}");
+        assert_eq!(comparison.table().html().matches("<tr class=").count(), comparison.rows.len());
+        let chart = comparison.chart(&[Measure::Throughput, Measure::P99]);
+        assert_eq!(chart.rows.len(), 2);
+    }
+}

@@ -1,0 +1,96 @@
+//! Every engine by its name, and how it is opened.
+
+mod commits;
+mod fjall;
+mod leveldb;
+mod lmdb;
+mod redb;
+mod rocksdb;
+mod sled;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use tallybook_lab::target::{Budget, Target};
+use tallybook_lab::{Error, Result};
+
+use crate::options::Opening;
+
+type Open = fn(Opening) -> Result<Box<dyn Target>>;
+
+const ENGINES: [(&str, Open); 10] = [
+    ("rocksdb", |opening| rocksdb::open(opening, rocksdb::Variant::Defaults)),
+    ("rocksdb-tuned", |opening| rocksdb::open(opening, rocksdb::Variant::Tuned)),
+    ("rocksdb-blob", |opening| rocksdb::open(opening, rocksdb::Variant::Blob)),
+    ("leveldb", leveldb::open),
+    ("fjall", |opening| fjall::open(opening, false)),
+    ("fjall-blob", |opening| fjall::open(opening, true)),
+    ("lmdb", lmdb::open),
+    ("redb", redb::open),
+    ("sled", |opening| sled::open(opening, true)),
+    ("sled-buffered", |opening| sled::open(opening, false)),
+];
+
+/// Every engine's name, variants included.
+pub const NAMES: [&str; ENGINES.len()] = {
+    let mut names = [""; ENGINES.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = ENGINES[at].0;
+        at += 1;
+    }
+    names
+};
+
+/// Opens an engine's store in a directory, which is made if need be and must be this process's alone.
+/// No engine takes a setting; one that is given is refused.
+pub fn open(
+    name: &str,
+    directory: &Path,
+    budget: &Budget,
+    settings: &BTreeMap<String, String>,
+) -> Result<Box<dyn Target>> {
+    let Some(&(name, open)) = ENGINES.iter().find(|(known, _)| *known == name) else {
+        return Err(Error::Unknown {
+            what: "target",
+            name: name.to_owned(),
+            known: NAMES.map(str::to_owned).to_vec(),
+        });
+    };
+    if let Some(setting) = settings.keys().next() {
+        return Err(Error::Unknown {
+            what: "setting",
+            name: setting.clone(),
+            known: vec!["none".to_owned()],
+        });
+    }
+    fs::create_dir_all(directory).map_err(Error::io(format!("making {}", directory.display())))?;
+    open(Opening { name, directory: directory.to_owned(), budget: budget.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use tallybook_lab::spec::Durability;
+
+    use super::*;
+
+    const BUDGET: Budget =
+        Budget { write_buffer_bytes: 4 << 20, cache_bytes: 1 << 20, durability: Durability::Os };
+
+    #[test]
+    fn an_unknown_engine_lists_the_known_ones() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = open("rocksdbx", directory.path(), &BUDGET, &BTreeMap::new());
+        let error = opened.err().unwrap().to_string();
+        assert!(NAMES.iter().all(|name| error.contains(name)), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_setting_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = BTreeMap::from([("compression".to_owned(), "lz4".to_owned())]);
+        let opened = open("lmdb", directory.path(), &BUDGET, &settings);
+        assert!(opened.err().unwrap().to_string().contains("compression"));
+    }
+}
