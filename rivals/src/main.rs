@@ -50,7 +50,9 @@ fn main() -> ExitCode {
 
 /// Serves the laboratory.
 fn serve() -> Result<()> {
-    Err(Error::Invalid(USAGE.to_owned()))
+    tallybook_lab::child::serve(&|asked| {
+        rivals::open(&asked.name, &asked.directory, &asked.budget, &asked.settings)
+    })
 }
 
 fn test(names: &[&str]) -> Result<()> {

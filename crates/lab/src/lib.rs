@@ -9,8 +9,22 @@
 pub mod error;
 pub mod spec;
 pub mod record;
+// What is asked, in bytes.
+pub mod keys;
+pub mod values;
+// The machine and its processes.
+pub mod machine;
+pub mod process;
 // What is loaded.
 pub mod target;
+// Loading it.
+pub mod workload;
+pub mod load;
+pub mod run;
+pub mod runs_file;
+// Targets in processes of their own.
+pub mod child;
+pub mod bare;
 // What came of it, drawn and told.
 pub mod statistics;
 pub mod chart;

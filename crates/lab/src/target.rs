@@ -1,12 +1,21 @@
 //! What is loaded: a store in this process, a server over HTTP, a rival in a child process.
 //!
 //! A [`Target`] is one store, opened with settings. A [`Session`] is one thread's or connection's way
-//! to it. The load generators know nothing else of what they load.
+//! to it; [`Connections`] are many ways that one thread drives at once, where a target has them. The
+//! load generators know nothing else of what they load.
+
+pub mod engine;
+pub mod http;
+pub mod nothing;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::process::Process;
 use crate::spec::Durability;
 
 /// One request, by reference to what the generator holds.
@@ -76,8 +85,34 @@ pub trait Session: Send {
     }
 }
 
+/// Who asks over [`Connections`], and is told.
+pub trait Desk {
+    /// Where the answer to the request of this token is to be told.
+    fn answers(&mut self, token: u64) -> &mut dyn Answers;
+    /// All of that answer has been told.
+    fn answered(&mut self, token: u64);
+    /// What to send on this connection now, if anything.
+    fn refill(&mut self, connection: usize, out: &mut dyn Out);
+}
+
+/// The way out of one connection.
+pub trait Out {
+    /// Queues a request behind those that were sent before; its answer comes under the token.
+    fn send(&mut self, token: u64, request: Request<'_>);
+}
+
+/// Many connections to a target, driven by one thread. Each answers its requests in order.
+pub trait Connections: Send {
+    /// Lets the desk send on one connection, without waiting for anything.
+    fn offer(&mut self, connection: usize, desk: &mut dyn Desk) -> Result<()>;
+
+    /// Waits up to `wait` for answers, tells them, and lets the desk send where some came. Says how
+    /// long it waited. An `Err` ends the run: the target is gone.
+    fn turn(&mut self, wait: Duration, desk: &mut dyn Desk) -> Result<Duration>;
+}
+
 /// Settings that every target gets alike, so that none is favoured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// Memory for buffered writes.
     pub write_buffer_bytes: u64,
@@ -95,14 +130,43 @@ pub trait Target: Send + Sync {
     fn settings(&self) -> BTreeMap<String, String>;
     /// A way to it for one more thread or connection.
     fn session(&self) -> Result<Box<dyn Session>>;
+    /// So many connections that one thread drives; `None` when the target has sessions only.
+    fn connections(&self, _count: u32) -> Result<Option<Box<dyn Connections>>> {
+        Ok(None)
+    }
+    /// Whether its work is done outside of this process.
+    fn is_remote(&self) -> bool {
+        self.process().is_some()
+    }
     /// Waits until background work is done: flushed, compacted as far as it goes by itself.
     fn settle(&self) -> Result<()>;
     /// Where its files are, if they are on this machine.
     fn directory(&self) -> Option<&Path>;
     /// The process that does its work, if it isn't this one.
     fn process(&self) -> Option<u32>;
+    /// A run begins: figures that count do so from here.
+    fn begin(&self) {}
     /// What it alone can tell, by name.
     fn figures(&self) -> BTreeMap<String, f64>;
     /// Closes it in order.
     fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// Waits until a process does next to nothing: less than a twentieth of a second in a second. A
+/// process that can't be watched is given a second.
+fn settle_by_cpu(process: Option<u32>) -> Result<()> {
+    const WINDOW: Duration = Duration::from_secs(1);
+    let Some(process) = process.map(Process::new) else {
+        std::thread::sleep(WINDOW);
+        return Ok(());
+    };
+    let mut before = process.usage()?.cpu_s;
+    loop {
+        std::thread::sleep(WINDOW);
+        let now = process.usage()?.cpu_s;
+        if now - before < WINDOW.as_secs_f64() / 20.0 {
+            return Ok(());
+        }
+        before = now;
+    }
 }

@@ -1,6 +1,14 @@
 //! The laboratory's integration tests, in one binary: a file per behaviour.
 
+mod harness;
+mod synthetic;
 mod browser;
+
+mod architecture;
+mod child;
+mod generator;
+mod http;
+mod outcomes;
 mod report_page;
 mod sample_report;
-mod synthetic;
+mod workloads;

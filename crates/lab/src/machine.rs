@@ -1,0 +1,121 @@
+//! What the machine is, and whether it has room: for the record, and before a run starts.
+
+use std::fs;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::record::Machine;
+use crate::spec::Spec;
+use crate::values::Values;
+
+/// What a store may take on disk per byte put, with its journal, levels being merged and spares.
+const SPACE_FACTOR: f64 = 3.0;
+/// What a store takes however little is in it.
+const SPACE_LEAST: u64 = 256 << 20;
+
+/// The machine, and the file system that holds `directory`.
+pub fn machine(directory: Option<&Path>) -> Machine {
+    Machine {
+        cpu: cpu_model(&read("/proc/cpuinfo")),
+        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+        memory_bytes: memory_bytes(&read("/proc/meminfo")),
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        file_system: directory.map_or_else(String::new, |directory| {
+            let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+            file_system(&read("/proc/self/mounts"), &directory)
+        }),
+        memory_limit_bytes: memory_limit(),
+    }
+}
+
+/// Refuses, before the start, a run whose store may not fit beside `directory`'s other contents.
+pub fn check_space(directory: &Path, spec: &Spec) -> Result<()> {
+    let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let free = rustix::fs::statvfs(existing)
+        .map_err(|errno| Error::io(format!("space of {}", existing.display()))(errno.into()))?;
+    let available_bytes = free.f_bavail.saturating_mul(free.f_frsize);
+    let needed_bytes = space_needed(spec)?;
+    if available_bytes < needed_bytes {
+        let what = format!("{} with {} keys", spec.workload.name(), spec.keys);
+        return Err(Error::NoSpace { what, needed_bytes, available_bytes });
+    }
+    Ok(())
+}
+
+/// Bytes of disk that a run of this spec may take.
+pub fn space_needed(spec: &Spec) -> Result<u64> {
+    let values = Values::new(spec.values, spec.compressible)?;
+    let pair = f64::from(spec.key_bytes) + values.length_mean();
+    Ok((spec.keys as f64 * pair * SPACE_FACTOR) as u64 + SPACE_LEAST)
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn cpu_model(cpuinfo: &str) -> String {
+    let model = cpuinfo.lines().find(|line| line.starts_with("model name"));
+    let name = model.and_then(|line| line.split_once(':')).map(|(_, name)| name.trim());
+    name.unwrap_or("unknown").to_owned()
+}
+
+fn memory_bytes(meminfo: &str) -> u64 {
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// The type of the mount with the longest path above `directory`; later mounts cover earlier ones.
+fn file_system(mounts: &str, directory: &Path) -> String {
+    let mut best = (0, String::new());
+    for line in mounts.lines() {
+        let mut fields = line.split(' ').skip(1);
+        let (Some(point), Some(kind)) = (fields.next(), fields.next()) else { continue };
+        // Spaces in a path are written as octal escapes.
+        let point = point.replace("\\040", " ");
+        if directory.starts_with(&point) && point.len() >= best.0 {
+            best = (point.len(), kind.to_owned());
+        }
+    }
+    best.1
+}
+
+/// The limit of the control group that this process is in (version 2), if one is set.
+fn memory_limit() -> Option<u64> {
+    let groups = read("/proc/self/cgroup");
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let root = Path::new("/sys/fs/cgroup");
+    let own = root.join(group.trim_start_matches('/'));
+    own.ancestors()
+        .take_while(|path| path.starts_with(root))
+        .filter_map(|path| read(path.join("memory.max")).trim().parse().ok())
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_known() {
+        let machine = machine(Some(Path::new(".")));
+        assert!(machine.cores > 0 && machine.memory_bytes > 1 << 20, "{machine:?}");
+        assert!(!machine.kernel.is_empty() && !machine.file_system.is_empty(), "{machine:?}");
+    }
+
+    #[test]
+    fn longest_and_last_mount_counts() {
+        let mounts =
+            "a / ext4 rw 0 0\nb /data xfs rw 0 0\nc /data/x\\040y btrfs rw 0 0\nd / zfs rw";
+        assert_eq!(file_system(mounts, Path::new("/data/z")), "xfs");
+        assert_eq!(file_system(mounts, Path::new("/data/x y/z")), "btrfs");
+        assert_eq!(file_system(mounts, Path::new("/database")), "zfs");
+    }
+
+    #[test]
+    fn too_small_a_disk_is_said_before_the_start() {
+        let spec = Spec { keys: 1 << 46, ..Spec::default() };
+        let error = check_space(Path::new("./not/there/yet"), &spec).unwrap_err();
+        assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    }
+}
