@@ -54,10 +54,23 @@ pub(crate) enum Command {
     Compact(CompactArguments),
     /// Show where a running server spends time or memory
     Profile(ProfileArguments),
+    /// Measure Tallybook, alone and beside other engines, and draw reports
+    Lab(LabArguments),
     /// Print a completion script for a shell
     Completions(CompletionsArguments),
     /// Print the manual page, or write all of them into a directory
     Man(ManArguments),
+}
+
+impl Command {
+    /// Whether it serves a store, and sets up its own log.
+    pub(crate) fn serves(&self) -> bool {
+        match self {
+            Command::Serve(_) => true,
+            Command::Lab(arguments) => matches!(arguments.command, LabCommand::Serve(_)),
+            _ => false,
+        }
+    }
 }
 
 /// Which store.
@@ -340,6 +353,93 @@ pub(crate) struct ProfileArguments {
     /// Keep the frames below the request's handler, and threads that wait for work
     #[arg(long)]
     pub(crate) full: bool,
+}
+
+const LAB_HELP: &str = "\
+An experiment is a question. `run` makes its runs, each in processes of its own, and leaves in its
+directory: runs.jsonl (a line for each run), report.html (one file that needs nothing else),
+summary.md and pictures. `report` draws them again from runs.jsonl.
+
+Examples:
+  tallybook lab list
+  tallybook lab run http-floor --scale small
+  tallybook lab run rivals --against rocksdb-tuned,lmdb
+  tallybook lab compare lab-runs/before lab-runs/after";
+
+const LAB_RUN_HELP: &str = "\
+Scales: tiny takes seconds and shows only that all works; small is for a report, on a small machine;
+full takes as long as it takes.
+
+Ctrl-C keeps what is done and draws its report; the same command goes on with what is left. Runs are
+made in turn (A B A B), so leave the machine alone meanwhile. A value that was not written, or a
+target that died, makes its run invalid, and the exit code 1.
+
+For rivals, --against names engines (rocksdb, rocksdb-tuned, rocksdb-blob, leveldb, fjall,
+fjall-blob, lmdb, redb, sled, sled-buffered, or tallybook for none), and `core` leaves the core
+workloads at 100-byte values. They are in a program that is built apart, see rivals/README.md: it is
+found at rivals/target/release/rivals, or where the variable TALLYBOOK_RIVALS says.";
+
+/// Arguments of `lab`.
+#[derive(Debug, Args)]
+#[command(after_help = LAB_HELP)]
+pub(crate) struct LabArguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: LabCommand,
+}
+
+/// What the laboratory is to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// Print every experiment's name and question
+    List,
+    /// Make an experiment's runs, and its report
+    Run(LabRunArguments),
+    /// Compare the runs of two directories, or two runs.jsonl: the second with the first
+    Compare {
+        /// What is compared with
+        baseline: PathBuf,
+        /// What is compared
+        subject: PathBuf,
+    },
+    /// Draw the report of a directory's runs again
+    Report {
+        /// The experiment's directory
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
+    /// A store in a process of its own, for the laboratory
+    #[command(hide = true)]
+    Child,
+    /// A server that answers a constant, for the laboratory
+    #[command(hide = true)]
+    Bare {
+        /// Bytes of every value
+        body_bytes: usize,
+    },
+    /// As `tallybook serve`, until standard input ends, for the laboratory
+    #[command(hide = true)]
+    Serve(Box<Settings>),
+}
+
+/// Arguments of `lab run`.
+#[derive(Debug, Args)]
+#[command(after_help = LAB_RUN_HELP)]
+pub(crate) struct LabRunArguments {
+    /// The experiment; `tallybook lab list` names them
+    pub(crate) name: String,
+    /// How much is done: tiny, small or full
+    #[arg(long, default_value = "small")]
+    pub(crate) scale: String,
+    /// What to compare with, where an experiment leaves that open: names with commas in between
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) against: Vec<String>,
+    /// The experiment's directory [default: lab-runs/NAME-SCALE]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// How often each run is made, instead of as often as belongs to the scale
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repetitions: Option<u32>,
 }
 
 /// Arguments of `completions`.

@@ -27,6 +27,8 @@ pub(crate) enum Exit {
     Corruption = 5,
     /// The condition of a conditional write did not hold.
     ConditionFailed = 6,
+    /// An experiment was interrupted, and what it did is kept.
+    Interrupted = 130,
 }
 
 /// The codes as `--help` prints them.
@@ -39,7 +41,8 @@ Exit codes:
   4  the store is open in another process
   5  corruption was found
   6  the condition of a conditional write did not hold
-  130, 143  ended at once by a second SIGINT, SIGTERM (serve)";
+  130, 143  ended at once by a second SIGINT, SIGTERM (serve)
+  130  interrupted; what was done is kept (lab run)";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<exit::Exit> {
-    if !matches!(command, Command::Serve(_)) {
+    if !command.serves() {
         log::start_for_verb();
     }
     match command {
@@ -55,6 +55,7 @@ fn run(command: Command) -> anyhow::Result<exit::Exit> {
         Command::Checkpoint(arguments) => verbs::maintain::checkpoint(&arguments),
         Command::Compact(arguments) => verbs::maintain::compact(&arguments),
         Command::Profile(arguments) => verbs::profile::profile(&arguments),
+        Command::Lab(arguments) => verbs::lab::lab(arguments),
         Command::Completions(arguments) => verbs::describe::completions(&arguments),
         Command::Man(arguments) => verbs::describe::man(&arguments),
     }

@@ -54,6 +54,16 @@ impl StopSignals {
     }
 }
 
+/// A flag that SIGTERM and SIGINT set. No second one ends the process at once: what it started would be
+/// left behind.
+pub(crate) fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        flag::register(signal, stop.clone()).context("cannot take over the stop signals")?;
+    }
+    Ok(stop)
+}
+
 /// Makes a file that would grow beyond a limit an error (EFBIG) instead of the process's end.
 /// SIGPIPE needs nothing: Rust ignores it from the start.
 pub(crate) fn survive_file_size_limit() -> anyhow::Result<()> {

@@ -188,7 +188,8 @@ impl Settings {
             layers = layers.merge(Toml::file_exact(file));
         }
         layers
-            .merge(Env::prefixed(VARIABLE_PREFIX).ignore(&["config"]))
+            // The other is the laboratory's.
+            .merge(Env::prefixed(VARIABLE_PREFIX).ignore(&["config", "rivals"]))
             .merge(Serialized::defaults(self))
             .extract()
             .map_err(|error| UsageError(describe(&error)))

@@ -29,5 +29,7 @@ pub mod bare;
 pub mod statistics;
 pub mod chart;
 pub mod report;
+// Questions, and the runs that answer them.
+pub mod experiment;
 
 pub use error::{Error, Result};

@@ -30,16 +30,23 @@ pub fn machine(directory: Option<&Path>) -> Machine {
 
 /// Refuses, before the start, a run whose store may not fit beside `directory`'s other contents.
 pub fn check_space(directory: &Path, spec: &Spec) -> Result<()> {
-    let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    let free = rustix::fs::statvfs(existing)
-        .map_err(|errno| Error::io(format!("space of {}", existing.display()))(errno.into()))?;
-    let available_bytes = free.f_bavail.saturating_mul(free.f_frsize);
+    let available_bytes = available_bytes(directory)?;
     let needed_bytes = space_needed(spec)?;
     if available_bytes < needed_bytes {
         let what = format!("{} with {} keys", spec.workload.name(), spec.keys);
         return Err(Error::NoSpace { what, needed_bytes, available_bytes });
     }
     Ok(())
+}
+
+/// Bytes free for this user on the file system that holds, or is to hold, `directory`.
+pub fn available_bytes(directory: &Path) -> Result<u64> {
+    let here = std::env::current_dir().unwrap_or_default();
+    let absolute = here.join(directory);
+    let existing = absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let free = rustix::fs::statvfs(existing)
+        .map_err(|errno| Error::io(format!("space of {}", existing.display()))(errno.into()))?;
+    Ok(free.f_bavail.saturating_mul(free.f_frsize))
 }
 
 /// Bytes of disk that a run of this spec may take.

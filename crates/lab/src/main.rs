@@ -15,7 +15,6 @@ use tallybook_lab::child;
 use tallybook_lab::load::{LoadOptions, load};
 use tallybook_lab::process::Process;
 use tallybook_lab::spec::{Length, Pace, Spec, ValueSizes, Workload};
-use tallybook_lab::target::engine::{self, EngineTarget};
 use tallybook_lab::target::http::HttpTarget;
 use tallybook_lab::target::nothing::Nothing;
 use tallybook_lab::workload::Plan;
@@ -25,15 +24,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments[..] {
-        ["child"] => child::serve(&|opening| {
-            if opening.name != engine::NAME {
-                let known = vec![engine::NAME.to_owned()];
-                return Err(Error::Unknown { what: "target", name: opening.name.clone(), known });
-            }
-            let target =
-                EngineTarget::open(&opening.directory, &opening.budget, &opening.settings)?;
-            Ok(Box::new(target))
-        }),
+        ["child"] => child::serve_engine(),
         ["bare", ref rest @ ..] => bare(rest),
         ["calibrate"] => calibrate(),
         _ => Err(Error::Invalid("usage: tallybook-lab child | bare | calibrate".into())),

@@ -118,6 +118,25 @@ pub fn disk_bytes(directory: &Path) -> u64 {
         .sum()
 }
 
+/// Writes a directory's files back and drops them from the page cache. Pages that a process has mapped
+/// stay; files that go meanwhile are left alone.
+pub fn drop_from_page_cache(directory: &Path) -> Result<()> {
+    for entry in fs::read_dir(directory).map_err(Error::io(directory.display().to_string()))? {
+        let path = entry.map_err(Error::io(directory.display().to_string()))?.path();
+        if path.is_dir() {
+            drop_from_page_cache(&path)?;
+            continue;
+        }
+        let Ok(file) = fs::File::open(&path) else { continue };
+        let name = path.display().to_string();
+        // Dirty pages can't be dropped.
+        file.sync_data().map_err(Error::io(&*name))?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+            .map_err(|errno| Error::io(name)(errno.into()))?;
+    }
+    Ok(())
+}
+
 /// The number behind a name in `status` or `io`; 0 if there is none.
 fn field(text: &str, name: &str) -> u64 {
     let rest = text.lines().find_map(|line| line.strip_prefix(name));

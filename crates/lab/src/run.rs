@@ -28,11 +28,14 @@ pub struct RunOptions {
     pub warm_up: Option<Length>,
     /// Wait for background work at the end. Default true.
     pub settle: bool,
+    /// Drop the store's files from the page cache right before the load, as far as they aren't mapped
+    /// into memory: reads begin at the disk. Default false.
+    pub cold: bool,
 }
 
 impl Default for RunOptions {
     fn default() -> Self {
-        RunOptions { load: LoadOptions::default(), warm_up: None, settle: true }
+        RunOptions { load: LoadOptions::default(), warm_up: None, settle: true, cold: false }
     }
 }
 
@@ -84,6 +87,9 @@ pub fn run(
         if let Some(error) = warmed.error {
             return Ok(Loaded { outcome: invalid(&error), error: Some(error) });
         }
+    }
+    if let (true, Some(directory)) = (options.cold, target.directory()) {
+        process::drop_from_page_cache(directory)?;
     }
     let process = watched(target);
     if let Some(process) = process {

@@ -1,5 +1,5 @@
 //! Commands other than `serve`. Most open a store, do one thing, and let it go; `stages` and `profile`
-//! ask a running server.
+//! ask a running server; `lab` starts processes of its own.
 
 pub(crate) mod embedded;
 pub(crate) mod read;
@@ -10,4 +10,5 @@ pub(crate) mod stages;
 pub(crate) mod inspect;
 pub(crate) mod maintain;
 pub(crate) mod profile;
+pub(crate) mod lab;
 pub(crate) mod describe;

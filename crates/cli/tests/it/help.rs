@@ -21,6 +21,7 @@ fn help_names_every_command_and_every_exit_code() {
         "verify",
         "checkpoint",
         "compact",
+        "lab",
         "completions",
         "man",
     ] {

@@ -3,6 +3,7 @@
 mod binary;
 mod help;
 mod embedded;
+mod lab;
 mod maintenance;
 mod profile;
 mod settings;

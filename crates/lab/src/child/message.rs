@@ -43,6 +43,8 @@ pub(super) enum Ask {
 pub(super) struct How {
     warm_up: Option<Length>,
     settle: bool,
+    #[serde(default)]
+    cold: bool,
     lag_max_us: u64,
     waiting: String,
 }
@@ -57,6 +59,7 @@ impl How {
         How {
             warm_up: options.warm_up,
             settle: options.settle,
+            cold: options.cold,
             lag_max_us: u64::try_from(options.load.lag_max.as_micros()).unwrap_or(u64::MAX),
             waiting: waiting.to_owned(),
         }
@@ -75,6 +78,7 @@ impl How {
             },
             warm_up: self.warm_up,
             settle: self.settle,
+            cold: self.cold,
         }
     }
 }
@@ -200,6 +204,7 @@ mod tests {
         let options = RunOptions {
             warm_up: Some(Length::Operations(5)),
             settle: false,
+            cold: true,
             load: LoadOptions { waiting: Waiting::Sleep, ..LoadOptions::default() },
         };
         let ask = Ask::Run { spec: Box::default(), how: How::new(&options) };

@@ -15,4 +15,4 @@ mod handle;
 
 pub use handle::Child;
 pub use message::Opening;
-pub use serve::serve;
+pub use serve::{serve, serve_engine};

@@ -14,6 +14,7 @@ use crate::load::{Collected, Loaded, Progress};
 use crate::run::{self, RunOptions};
 use crate::spec::{Durability, Spec};
 use crate::target::Target;
+use crate::target::engine::{self, EngineTarget};
 
 /// How often all that was measured so far goes along, for the case that this process dies.
 const SO_FAR: Duration = Duration::from_secs(1);
@@ -42,6 +43,18 @@ pub fn serve(open: &dyn Fn(&Opening) -> Result<Box<dyn Target>>) -> Result<()> {
     }
     // The lab is gone; what it opened is closed in order.
     served.close()
+}
+
+/// As [`serve`], with Tallybook as the only target.
+pub fn serve_engine() -> Result<()> {
+    serve(&|opening| {
+        if opening.name != engine::NAME {
+            let known = vec![engine::NAME.to_owned()];
+            return Err(Error::Unknown { what: "target", name: opening.name.clone(), known });
+        }
+        let target = EngineTarget::open(&opening.directory, &opening.budget, &opening.settings)?;
+        Ok(Box::new(target))
+    })
 }
 
 fn take_standard_output() -> io::Result<std::fs::File> {

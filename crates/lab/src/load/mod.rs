@@ -45,6 +45,10 @@ const OVERRUN_LEAST: Duration = Duration::from_secs(10);
 /// A generating thread this busy is the bottleneck itself.
 const BUSY_SHARE_MAX: f64 = 0.97;
 
+/// Why a run doesn't count whose target could not keep the rate.
+pub const FELL_BEHIND: &str =
+    "the target fell so far behind that requests long due were given up: the rate is beyond it";
+
 /// How a run is made.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
@@ -282,10 +286,7 @@ fn conclude(
         None if is_open_loop && is_saturated => {
             Some("the generator lagged: it could not send this many requests itself".into())
         }
-        None if gave_up => Some(
-            "the target fell so far behind that requests long due were given up: the rate is beyond it"
-                .into(),
-        ),
+        None if gave_up => Some(FELL_BEHIND.into()),
         None => None,
     };
     Loaded { outcome, error }

@@ -23,7 +23,8 @@ pub const NAME: &str = "tallybook";
 /// Background work has settled when nothing happened for so long; the engine itself calls a store
 /// idle after 1 s, and then begins with what it put off.
 const QUIET: Duration = Duration::from_millis(1500);
-/// Background threads, by the beginning of their names.
+/// Background threads, by the beginning of their names. Without background work the second is woken
+/// now and then to find that it has nothing to do, which is not to be waited for.
 const THREADS: [&str; 2] = ["tally-flush", "tally-compact"];
 
 /// A store in this process.
@@ -32,6 +33,8 @@ pub struct EngineTarget {
     store: Store,
     settings: BTreeMap<String, String>,
     directory: PathBuf,
+    /// Those of `THREADS` that have work.
+    threads: &'static [&'static str],
     /// What had been counted when the run began.
     before: Mutex<(Stats, Stages)>,
 }
@@ -64,10 +67,11 @@ impl EngineTarget {
             set(&mut options, &mut resource_options, name, value)?;
         }
         let settings = settings(&options, &resource_options);
+        let threads = if options.background { &THREADS[..] } else { &THREADS[..1] };
         let resources = Resources::new(resource_options).map_err(Error::io("threads"))?;
         let store = Store::open_with(directory, options, resources).map_err(refused)?;
         let before = Mutex::new((store.stats(), store.stages()));
-        Ok(EngineTarget { store, settings, directory: directory.to_owned(), before })
+        Ok(EngineTarget { store, settings, directory: directory.to_owned(), threads, before })
     }
 
     fn before(&self) -> MutexGuard<'_, (Stats, Stages)> {
@@ -103,7 +107,7 @@ impl Target for EngineTarget {
                 return Err(gone(error));
             }
             let done = (stats.flushes, stats.compactions, stats.collections);
-            let (ticks, is_running) = Process::current().threads_named(&THREADS);
+            let (ticks, is_running) = Process::current().threads_named(self.threads);
             let now = Some((done, ticks));
             if is_running || stats.immutable_memtables > 0 || now != last {
                 quiet_since = Instant::now();

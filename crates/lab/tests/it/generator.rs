@@ -80,11 +80,12 @@ fn closed_loop_is_blind_to_the_same_pause() {
 
 #[test]
 fn known_latency_is_what_is_measured() {
-    let delay = Duration::from_millis(50);
+    // Long beside what a busy machine adds, and rare enough that no connection is waited for.
+    let delay = Duration::from_millis(100);
     let server = Bare::start(BareOptions { delay, ..BareOptions::default() }).unwrap();
     let target = HttpTarget::new(&server.url()).unwrap();
     for pace in
-        [Pace::Constant { per_second: 200.0 }, Pace::Poisson { per_second: 200.0 }, Pace::Closed]
+        [Pace::Constant { per_second: 60.0 }, Pace::Poisson { per_second: 60.0 }, Pace::Closed]
     {
         let loaded = run(&target, &reads(pace, 32));
         let get = &loaded.outcome.kinds["get"];

@@ -33,6 +33,8 @@ pub(crate) fn tiny(workload: Workload) -> Spec {
         length: tallybook_lab::spec::Length::Operations(match workload {
             Workload::FullScan => 3,
             Workload::FillSync => 50,
+            // As long as it takes the writer beside the reads to come to its turn.
+            Workload::ReadWhileWriting => 100_000,
             _ => 1500,
         }),
         durability: if is_sync { Durability::Sync } else { Durability::Os },

@@ -6,6 +6,7 @@ mod browser;
 
 mod architecture;
 mod child;
+mod experiments;
 mod generator;
 mod http;
 mod outcomes;

@@ -1,0 +1,283 @@
+//! `lab`: lists and runs experiments, compares their records, draws their reports again.
+//!
+//! Figures and reports go to files and standard output, progress to standard error. Ctrl-C ends the run
+//! under way, keeps what is done and draws the report of it; the same command goes on from there.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use tallybook_lab::bare::{Bare, BareOptions};
+use tallybook_lab::experiment::runner::{self, Bench, Programs, RUNS_FILE, Stage, Status};
+use tallybook_lab::experiment::{self, Experiment, Scale, with_repetitions};
+use tallybook_lab::record::Record;
+use tallybook_lab::report::{compare as compare_records, load_records};
+use tallybook_lab::{Error, child};
+
+use crate::arguments::{LabArguments, LabCommand, LabRunArguments};
+use crate::exit::{Exit, UsageError};
+use crate::output::Output;
+use crate::process;
+use crate::serve;
+
+/// Holds the command by which an experiment's runs are made.
+const COMMAND_FILE: &str = "command.txt";
+
+/// Runs one of the laboratory's commands.
+pub(crate) fn lab(arguments: LabArguments) -> anyhow::Result<Exit> {
+    match arguments.command {
+        LabCommand::List => list(),
+        LabCommand::Run(arguments) => run(&arguments),
+        LabCommand::Compare { baseline, subject } => compare(&baseline, &subject),
+        LabCommand::Report { directory } => report(&directory),
+        LabCommand::Child => Ok(child::serve_engine().map(|()| Exit::Success)?),
+        LabCommand::Bare { body_bytes } => bare(body_bytes),
+        LabCommand::Serve(settings) => {
+            end_with_standard_input()?;
+            serve::run(*settings)
+        }
+    }
+}
+
+fn list() -> anyhow::Result<Exit> {
+    let mut out = Output::new();
+    let width = experiment::all().iter().map(|one| one.name().len()).max().unwrap_or(0);
+    for one in experiment::all() {
+        writeln!(out, "{:width$}  {}", one.name(), one.question())?;
+    }
+    out.flush()?;
+    Ok(Exit::Success)
+}
+
+fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
+    let experiment = experiment::find(&arguments.name).map_err(usage)?;
+    let scale = Scale::from_name(&arguments.scale).map_err(usage)?;
+    let mut plan = experiment.runs(scale, &arguments.against).map_err(usage)?;
+    if let Some(repetitions) = arguments.repetitions {
+        plan = with_repetitions(plan, repetitions);
+    }
+    let directory = match &arguments.out {
+        Some(directory) => directory.clone(),
+        None => PathBuf::from("lab-runs").join(format!("{}-{}", experiment.name(), scale.name())),
+    };
+    let rerun = rerun(experiment, scale, arguments);
+    claim(&directory, experiment, scale, &rerun)?;
+    let stop = process::stop_when_asked()?;
+    let programs = programs()?;
+    let bench = Bench { directory: &directory, programs: &programs, stop };
+    let mut show = Show::new();
+    let made = runner::make(experiment, &plan, &bench, &mut |status| show.update(status));
+    show.finish();
+    let summary = made?;
+    if summary.kept > 0 {
+        eprintln!("{} of {} runs were there already", summary.kept, plan.len());
+    }
+    if summary.made + summary.kept == 0 && summary.failed.is_empty() {
+        eprintln!("interrupted before the first run was done; the same command begins again");
+        return Ok(Exit::Interrupted);
+    }
+    draw(experiment, &directory, &rerun)?;
+    if !summary.failed.is_empty() {
+        anyhow::bail!(
+            "{} of {} runs failed, and don't count:\n  {}",
+            summary.failed.len(),
+            plan.len(),
+            summary.failed.join("\n  ")
+        );
+    }
+    if summary.interrupted {
+        eprintln!(
+            "interrupted; the same command goes on with the {} runs that are left",
+            plan.len() - summary.made - summary.kept
+        );
+        return Ok(Exit::Interrupted);
+    }
+    Ok(Exit::Success)
+}
+
+/// Makes the directory this experiment's; one that holds another's runs, or another scale's, is refused,
+/// because a report of both would answer nothing.
+fn claim(
+    directory: &Path,
+    experiment: &dyn Experiment,
+    scale: Scale,
+    rerun: &str,
+) -> anyhow::Result<()> {
+    let path = directory.join(COMMAND_FILE);
+    let start = format!("tallybook lab run {} --scale {}", experiment.name(), scale.name());
+    match fs::read_to_string(&path) {
+        Ok(command) if command.split_whitespace().take(6).eq(start.split(' ')) => {}
+        Ok(command) => {
+            return Err(UsageError(format!(
+                "{} holds the runs of {:?}; give another directory with --out",
+                directory.display(),
+                command.trim()
+            ))
+            .into());
+        }
+        Err(_) => {}
+    }
+    fs::create_dir_all(directory)
+        .and_then(|()| fs::write(&path, format!("{rerun}\n")))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The command that makes the runs again, quoted for a shell.
+fn rerun(experiment: &dyn Experiment, scale: Scale, arguments: &LabRunArguments) -> String {
+    let mut command = format!("tallybook lab run {} --scale {}", experiment.name(), scale.name());
+    if !arguments.against.is_empty() {
+        command += &format!(" --against {}", arguments.against.join(","));
+    }
+    if let Some(repetitions) = arguments.repetitions {
+        command += &format!(" --repetitions {repetitions}");
+    }
+    command
+}
+
+/// How this program starts targets in processes of their own.
+fn programs() -> anyhow::Result<Programs> {
+    let own = std::env::current_exe().context("cannot find this program")?;
+    let verb = |name: &str| -> Vec<OsString> {
+        vec![own.clone().into_os_string(), "lab".into(), name.into()]
+    };
+    Ok(Programs {
+        child: verb("child"),
+        server: verb("serve"),
+        bare: verb("bare"),
+        rivals: Programs::find_rivals(),
+    })
+}
+
+fn compare(baseline: &Path, subject: &Path) -> anyhow::Result<Exit> {
+    let (a, b) = (records(baseline)?, records(subject)?);
+    let (a_name, b_name) = (baseline.display().to_string(), subject.display().to_string());
+    let comparison = compare_records((&a_name, &a), (&b_name, &b));
+    let mut out = Output::new();
+    write!(out, "{}", comparison.text())?;
+    out.flush()?;
+    Ok(Exit::Success)
+}
+
+/// The records of a file, or of an experiment's directory.
+fn records(path: &Path) -> anyhow::Result<Vec<Record>> {
+    let file = if path.is_dir() { path.join(RUNS_FILE) } else { path.to_owned() };
+    Ok(load_records(&file)?)
+}
+
+fn report(directory: &Path) -> anyhow::Result<Exit> {
+    let first = records(directory)?.into_iter().next();
+    let Some(first) = first else {
+        anyhow::bail!("{} holds no runs", directory.display());
+    };
+    let experiment = experiment::find(&first.experiment)?;
+    let command = fs::read_to_string(directory.join(COMMAND_FILE));
+    let rerun = match &command {
+        Ok(command) => command.trim().to_owned(),
+        Err(_) => format!("tallybook lab run {}", experiment.name()),
+    };
+    draw(experiment, directory, &rerun)?;
+    Ok(Exit::Success)
+}
+
+/// Writes the report, and prints its summary and where it is.
+fn draw(experiment: &dyn Experiment, directory: &Path, rerun: &str) -> anyhow::Result<()> {
+    let report = runner::write_report(experiment, directory, rerun)?;
+    let mut out = Output::new();
+    writeln!(out, "{}", report.summary_markdown())?;
+    writeln!(out, "{}", directory.join("report.html").display())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Serves a constant until standard input ends, which it does with whoever started this.
+fn bare(body_bytes: usize) -> anyhow::Result<Exit> {
+    let bare = Bare::start(BareOptions { body_bytes, ..BareOptions::default() })?;
+    let mut out = Output::new();
+    writeln!(out, "{}", bare.url())?;
+    out.flush()?;
+    drop(out);
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).context("standard input")?;
+    Ok(Exit::Success)
+}
+
+/// Has this process stop in order when its standard input ends, so that no server outlives the
+/// laboratory that started it, however that ended.
+fn end_with_standard_input() -> anyhow::Result<()> {
+    let watch = || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        // Fails only when there is no such process, which there is.
+        let _ =
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
+    };
+    let thread = std::thread::Builder::new().name("lab-input".into()).spawn(watch);
+    thread.map(drop).context("cannot start a thread")
+}
+
+/// A name that isn't known, or a choice that can't be made, is the caller's to put right.
+fn usage(error: Error) -> anyhow::Error {
+    UsageError(error.to_string()).into()
+}
+
+/// Progress on standard error: a bar on a terminal, else a line for each run.
+struct Show {
+    bar: Option<ProgressBar>,
+}
+
+impl Show {
+    fn new() -> Show {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("[{bar:20}] {pos}/{len} {wide_msg}")
+                .expect("the template is a constant that parses");
+            ProgressBar::new(0).with_style(style)
+        });
+        Show { bar }
+    }
+
+    fn update(&mut self, status: &Status<'_>) {
+        let left = match status.left {
+            Some(left) => format!("about {} left", time_text(left)),
+            None => "time left not known yet".to_owned(),
+        };
+        let label = status.run.label();
+        if let (Stage::Done(record), None) = (status.stage, &self.bar) {
+            let outcome = &record.outcome;
+            let figures = match &outcome.invalid {
+                Some(why) => format!("doesn't count: {why}"),
+                None => format!(
+                    "{:.0} operations/s, {:.2} us of CPU each",
+                    outcome.throughput(),
+                    outcome.cpu_us_per_operation()
+                ),
+            };
+            eprintln!("{}/{} {label}: {figures}; {left}", status.number, status.count);
+        }
+        let Some(bar) = &self.bar else { return };
+        let (done, doing) = match status.stage {
+            Stage::Filling(None) => (0, "opening".to_owned()),
+            Stage::Filling(Some(progress)) => (0, format!("filling, {} put", progress.operations)),
+            Stage::Running(progress) => (0, format!("{} operations", progress.operations)),
+            Stage::Done(_) => (1, "done".to_owned()),
+        };
+        bar.set_length(status.count as u64);
+        bar.set_position((status.number - 1 + done) as u64);
+        bar.set_message(format!("{left}; {label}: {doing}"));
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn time_text(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..=99 => format!("{seconds} s"),
+        seconds @ 100..=5999 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{:.1} h", seconds as f64 / 3600.0),
+    }
+}

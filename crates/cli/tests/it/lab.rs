@@ -1,0 +1,114 @@
+//! `lab` as its users run it: experiments over whole servers, stopped and gone on with, and what comes of
+//! them.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::binary::{Dir, Outcome, run, tallybook};
+
+fn lab(arguments: &[&str]) -> Outcome {
+    run(tallybook().arg("lab").args(arguments))
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("the path is text").to_owned()
+}
+
+fn lines(directory: &str) -> usize {
+    fs::read_to_string(Path::new(directory).join("runs.jsonl")).unwrap().lines().count()
+}
+
+#[test]
+fn list_names_experiments_with_their_questions() {
+    let list = lab(&["list"]).success();
+    for name in ["rivals", "http-floor", "head-and-body"] {
+        let line = list.text().lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.ends_with('?'), "{line}");
+    }
+    let help = lab(&["run", "--help"]).success();
+    assert!(help.text().contains("TALLYBOOK_RIVALS") && !help.text().contains("child"));
+}
+
+#[test]
+fn unknown_names_list_the_known_ones() {
+    lab(&["run", "rivalz"]).failure(2, "http-floor");
+    lab(&["run", "rivals", "--scale", "huge"]).failure(2, "tiny, small, full");
+    lab(&["run", "rivals", "--scale", "tiny", "--against", "rocksdbx"]).failure(2, "rocksdb-tuned");
+    lab(&["run", "http-floor", "--against", "lmdb"]).failure(2, "nothing to choose");
+    lab(&["run", "http-floor", "--repetitions", "0"]).failure(2, "repetitions");
+}
+
+#[test]
+fn missing_rivals_are_answered_with_the_command_that_builds_them() {
+    let dir = Dir::new();
+    let out = text(&dir.beside("runs"));
+    let mut command = tallybook();
+    command.args(["lab", "run", "rivals", "--scale", "tiny", "--against", "lmdb", "--out", &out]);
+    let outcome = run(command.env("TALLYBOOK_RIVALS", dir.beside("none")));
+    outcome.failure(1, "cargo build --release --manifest-path rivals/Cargo.toml");
+}
+
+#[test]
+fn servers_are_measured_reported_and_compared() {
+    let dir = Dir::new();
+    let out = text(&dir.beside("floor"));
+    let arguments = ["run", "http-floor", "--scale", "tiny", "--repetitions", "1", "--out", &out];
+    let made = lab(&arguments).success();
+    assert!(made.text().contains("times the CPU time") && made.stderr.contains("left"));
+    assert_eq!(lines(&out), 16);
+    let again = lab(&arguments).success();
+    assert!(again.stderr.contains("16 of 16 runs were there already"), "{again:?}");
+    assert_eq!(lines(&out), 16);
+
+    let page = dir.beside("floor").join("report.html");
+    let first = fs::read_to_string(&page).unwrap();
+    assert!(first.contains("tallybook lab run http-floor --scale tiny --repetitions 1"));
+    fs::remove_file(&page).unwrap();
+    lab(&["report", &out]).success();
+    assert_eq!(fs::read_to_string(&page).unwrap(), first);
+
+    let compared = lab(&["compare", &out, &out]).success();
+    assert!(compared.text().contains("operations/s"), "{compared:?}");
+    assert!(!compared.text().contains("worse"), "{compared:?}");
+    lab(&["run", "rivals", "--scale", "tiny", "--out", &out]).failure(2, "--out");
+    lab(&["report", &text(&dir.beside("none"))]).failure(1, "none");
+}
+
+#[test]
+fn heads_are_measured_in_memory_and_from_the_disk() {
+    let dir = Dir::new();
+    let out = text(&dir.beside("heads"));
+    let made = lab(&["run", "head-and-body", "--scale", "tiny", "--out", &out]).success();
+    assert!(made.text().contains("as long as the HEAD of the same key"), "{made:?}");
+    for picture in ["in-process-data-in-memory", "over-http-data-in-disk"] {
+        assert!(dir.beside("heads").join(format!("head-and-get-{picture}.svg")).is_file());
+    }
+    assert!(!dir.beside("heads").join("lab-stores").exists());
+}
+
+#[test]
+fn an_interrupt_keeps_what_is_done_and_the_same_command_goes_on() {
+    let dir = Dir::new();
+    let out = text(&dir.beside("floor"));
+    let arguments =
+        ["lab", "run", "http-floor", "--scale", "tiny", "--repetitions", "1", "--out", &out];
+    let mut command = tallybook();
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.starts_with("1/16 "), "{line}");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let rest: Vec<String> = stderr.lines().map(Result::unwrap).collect();
+    let outcome = child.wait_with_output().unwrap();
+    assert_eq!(outcome.status.code(), Some(130), "{rest:?}");
+    assert!(rest.last().unwrap().contains("the same command goes on"), "{rest:?}");
+    assert!(dir.beside("floor").join("report.html").is_file());
+    let made = run(tallybook().args(arguments)).success();
+    assert!(made.stderr.contains("runs were there already"), "{made:?}");
+}

@@ -1,0 +1,191 @@
+//! `http-floor`: how much of a request's cost is HTTP itself, and how much is ours.
+//!
+//! The floor is a bare hyper server that stores nothing and answers a constant. Answers of ours are
+//! verified, the floor's can't be.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::figures::{bar_of, case, different, median_of, of, or_dash};
+use super::{Experiment, PlannedRun, Scale, Subject, no_choice};
+use crate::chart::{BarChart, Unit};
+use crate::error::Result;
+use crate::record::Record;
+use crate::report::{Comparer, Measure, Metric, Report, Table, percentile_points};
+use crate::run::RunOptions;
+use crate::spec::{Durability, Length, Spec, ValueSizes, Workload};
+use crate::target::Budget;
+
+const OURS: &str = "tallybook";
+const FLOOR: &str = "bare hyper";
+const VALUE_BYTES: u32 = 100;
+/// The requests: name, workload, bytes of the floor's constant, kind of operation.
+const REQUESTS: [(&str, Workload, u32, &str); 4] = [
+    ("GET hit", Workload::ReadRandom, VALUE_BYTES, "get"),
+    ("GET miss", Workload::ReadMissing, 0, "get"),
+    ("PUT", Workload::Overwrite, 0, "put"),
+    ("HEAD", Workload::HeadRandom, VALUE_BYTES, "head"),
+];
+
+/// The experiment.
+pub(super) struct HttpFloor;
+
+impl Experiment for HttpFloor {
+    fn name(&self) -> &'static str {
+        "http-floor"
+    }
+
+    fn question(&self) -> &'static str {
+        "How close does the server come to one that does nothing but answer HTTP?"
+    }
+
+    fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>> {
+        no_choice(self.name(), against)?;
+        let seconds = scale.pick(0.2, 5.0, 30.0);
+        let mut runs = Vec::new();
+        for repetition in 0..scale.pick(1, 3, 7) {
+            for &connections in scale.pick(&[1, 4][..], &[1, 16, 64], &[1, 16, 64]) {
+                for (request, workload, floor_bytes, _) in REQUESTS {
+                    let spec = Spec {
+                        workload,
+                        keys: scale.pick(2_000, 1_000_000, 1_000_000),
+                        values: ValueSizes::Fixed(VALUE_BYTES),
+                        length: Length::Time(Duration::from_secs_f64(seconds)),
+                        threads: connections,
+                        ..Spec::default()
+                    };
+                    let ours = PlannedRun {
+                        case: BTreeMap::from([
+                            ("request".to_owned(), request.to_owned()),
+                            ("connections".to_owned(), connections.to_string()),
+                        ]),
+                        subject: Subject::Server { flags: BTreeMap::new() },
+                        target: OURS.to_owned(),
+                        repetition,
+                        prefill: None,
+                        options: RunOptions {
+                            warm_up: Some(Length::Time(Duration::from_secs_f64(seconds / 5.0))),
+                            settle: workload.writes(),
+                            ..RunOptions::default()
+                        },
+                        budget: Budget {
+                            write_buffer_bytes: 64 << 20,
+                            cache_bytes: 64 << 20,
+                            durability: Durability::Os,
+                        },
+                        shared_store: Some("server".to_owned()),
+                        spec,
+                    };
+                    let floor = PlannedRun {
+                        subject: Subject::Bare { body_bytes: floor_bytes },
+                        target: FLOOR.to_owned(),
+                        spec: Spec { verify: false, ..ours.spec.clone() },
+                        shared_store: Some(format!("bare {floor_bytes}")),
+                        options: RunOptions { settle: false, ..ours.options.clone() },
+                        ..ours.clone()
+                    };
+                    // Each goes first in turn.
+                    let pair = [ours, floor];
+                    runs.extend(pair.iter().cycle().skip(repetition as usize % 2).take(2).cloned());
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    fn report(&self, records: &[Record], rerun: &str) -> Report {
+        let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
+        let connections = different(records, |one| one.case.get("connections").cloned());
+        let select = |target: &str, request: &str, connections: &str| {
+            of(records, |one| {
+                one.target == target
+                    && case(one, "request") == request
+                    && case(one, "connections") == connections
+            })
+        };
+        let cpu = Metric::of_run(Measure::CpuPerOperation);
+        let rate = Metric::of_run(Measure::Throughput);
+        let mut table = Table::new([
+            "request",
+            "connections",
+            "ours, CPU us",
+            "bare, CPU us",
+            "times the floor",
+            "ours, requests/s",
+            "bare, requests/s",
+            "ours, p99",
+            "bare, p99",
+        ]);
+        let mut bars =
+            BarChart::new("CPU per request of the server; less is better", Unit::Microseconds)
+                .series(OURS)
+                .series(FLOOR);
+        let mut shares: Vec<(String, f64)> = Vec::new();
+        for (request, _, _, kind) in REQUESTS {
+            for connections in &connections {
+                let [ours, floor] =
+                    [OURS, FLOOR].map(|target| select(target, request, connections));
+                if ours.is_empty() && floor.is_empty() {
+                    continue;
+                }
+                let p99 = Metric::of_kind(Measure::P99, kind);
+                let (our_cpu, floor_cpu) = (median_of(&ours, &cpu), median_of(&floor, &cpu));
+                let times = our_cpu.zip(floor_cpu).map(|(ours, floor)| ours / floor);
+                let name = format!("{request}, {connections} connections");
+                shares.extend(times.map(|times| (name.clone(), times)));
+                let us = |figure| or_dash(figure, |value| format!("{value:.2}"));
+                let shown = |side: &[&Record], metric: &Metric| {
+                    or_dash(median_of(side, metric), |value| metric.unit().format(value))
+                };
+                table = table.row([
+                    request.to_owned(),
+                    connections.clone(),
+                    us(our_cpu),
+                    us(floor_cpu),
+                    or_dash(times, |times| format!("{times:.2}")),
+                    shown(&ours, &rate),
+                    shown(&floor, &rate),
+                    shown(&ours, &p99),
+                    shown(&floor, &p99),
+                ]);
+                bars = bars.group(name, vec![bar_of(&ours, &cpu), bar_of(&floor, &cpu)]);
+            }
+        }
+        shares.sort_by(|a, b| a.1.total_cmp(&b.1));
+        if let (Some(least), Some(most)) = (shares.first(), shares.last()) {
+            report.answer(format!(
+                "A request costs the server between {:.2} ({}) and {:.2} ({}) times the CPU time that a \
+                 bare HTTP server takes to answer a constant.",
+                least.1, least.0, most.1, most.0
+            ));
+        }
+        report.section("CPU time of the server per request");
+        let caption = "Medians of runs made in turn; whiskers are 95 % bootstrap intervals. The load \
+                       generator runs on the same machine and isn't counted.";
+        report.picture("CPU per request, ours and the floor", caption, &bars);
+        report.summary_table("Ours and the floor", &table);
+        report.section("Latency");
+        for (request, _, _, kind) in REQUESTS {
+            let Some(connections) = connections
+                .iter()
+                .rev()
+                .find(|connections| !select(OURS, request, connections).is_empty())
+            else {
+                continue;
+            };
+            let mut chart = crate::chart::LineChart::percentiles("latency");
+            for target in [OURS, FLOOR] {
+                let selection = select(target, request, connections);
+                chart = chart.line(target, percentile_points(selection, kind));
+            }
+            let title = format!("{request}, {connections} connections");
+            report.chart(
+                &title,
+                "As fast as possible; each nine is as wide as the one before.",
+                &chart,
+            );
+        }
+        report.comparison(Comparer::Targets { baseline: FLOOR, subject: OURS }.compare(records));
+        report
+    }
+}

@@ -1,0 +1,117 @@
+//! Experiments: each a question, the runs that answer it, and the report drawn from their records.
+//!
+//! An experiment only plans and draws; the runs are made by [`runner`]. Invariant: a report is drawn
+//! from records and nothing else, so it can be drawn again at any time from `runs.jsonl`.
+
+mod plan;
+mod repetitions;
+mod subject;
+mod server;
+mod stores;
+pub mod runner;
+mod figures;
+mod picks;
+mod planning;
+mod stages_over_time;
+mod flush_threads;
+mod table_collapse;
+mod flush_stall;
+mod head_and_body;
+mod collection;
+mod rivals;
+mod http_floor;
+#[cfg(test)]
+mod tests;
+
+pub use plan::{PlannedRun, Scale, Subject};
+pub use repetitions::with_repetitions;
+
+use crate::error::{Error, Result};
+use crate::record::Record;
+use crate::report::Report;
+
+/// A question with the runs that answer it.
+pub trait Experiment: Sync {
+    /// Its name, such as `flush-stall`.
+    fn name(&self) -> &'static str;
+    /// What it asks, in one sentence.
+    fn question(&self) -> &'static str;
+    /// The runs in the order in which they are made: in turn (A B A B), so that drift falls on all
+    /// alike. `against` names what is compared with, where that can be chosen; empty: the experiment's
+    /// own choice.
+    fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>>;
+    /// The report. `rerun` is the command that makes the runs again.
+    fn report(&self, records: &[Record], rerun: &str) -> Report;
+}
+
+static ALL: &[&dyn Experiment] = &[
+    &stages_over_time::StagesOverTime,
+    &flush_threads::FlushThreads,
+    &table_collapse::TableCollapse,
+    &flush_stall::FlushStall,
+    &head_and_body::HeadAndBody,
+    &collection::Collection,
+    &rivals::Rivals,
+    &http_floor::HttpFloor,
+];
+
+/// Every experiment.
+pub fn all() -> &'static [&'static dyn Experiment] {
+    ALL
+}
+
+/// The experiment of this name; an error that lists all when there is none.
+pub fn find(name: &str) -> Result<&'static dyn Experiment> {
+    let found = ALL.iter().copied().find(|one| one.name() == name);
+    found.ok_or_else(|| Error::Unknown {
+        what: "experiment",
+        name: name.to_owned(),
+        known: ALL.iter().map(|one| one.name().to_owned()).collect(),
+    })
+}
+
+/// Refuses a choice of what to compare with, for experiments that have none.
+fn no_choice(name: &str, against: &[String]) -> Result<()> {
+    match against.first() {
+        None => Ok(()),
+        Some(other) => Err(Error::Invalid(format!(
+            "{name} compares Tallybook with itself: there is nothing to choose, such as {other:?}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod registry {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::runs_file::RunName;
+
+    #[test]
+    fn names_lead_back_and_an_unknown_one_lists_them() {
+        for one in all() {
+            assert_eq!(find(one.name()).unwrap().name(), one.name());
+            assert!(one.question().ends_with('?'), "{}", one.name());
+        }
+        let error = find("rivalz").err().unwrap().to_string();
+        assert!(all().iter().all(|one| error.contains(one.name())), "{error}");
+    }
+
+    /// Two runs of one name would be taken for one when the experiment is resumed.
+    #[test]
+    fn every_planned_run_has_a_name_of_its_own_and_a_spec_that_makes_sense() {
+        for one in all() {
+            for scale in Scale::ALL {
+                let runs = one.runs(*scale, &[]).unwrap();
+                assert!(!runs.is_empty(), "{}", one.name());
+                let mut names = HashSet::new();
+                for run in &runs {
+                    run.spec.check().unwrap();
+                    let RunName { case, target, repetition, spec, .. } = run.name(one.name());
+                    let name = format!("{case:?} {target} {repetition} {spec:?}");
+                    assert!(names.insert(name), "{}: {run:?}", one.name());
+                }
+            }
+        }
+    }
+}

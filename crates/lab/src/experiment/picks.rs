@@ -1,0 +1,171 @@
+//! Figures picked from records: what tables, charts and answers of experiments are made of.
+//!
+//! Invariant: a run that doesn't count is no figure, but for one whose target could not keep the rate:
+//! where a case has no other, its latency is the finding, and its row says so.
+
+use crate::chart::{Bar, LineChart, Unit};
+use crate::load::FELL_BEHIND;
+use crate::record::{KindOutcome, Latency, Record};
+use crate::report::{Table, percentile_points};
+use crate::statistics::{Bootstrap, median};
+
+/// The records whose case has all of these values.
+pub(super) fn of_case<'a>(records: &'a [Record], wanted: &[(&str, &str)]) -> Vec<&'a Record> {
+    let has = |record: &Record, name: &str, value: &str| {
+        record.case.get(name).is_some_and(|found| found == value)
+    };
+    let all = |record: &&Record| wanted.iter().all(|(name, value)| has(record, name, value));
+    records.iter().filter(all).collect()
+}
+
+/// Values of one parameter, by first appearance.
+pub(super) fn values_of(records: &[Record], name: &str) -> Vec<String> {
+    let mut values: Vec<String> = Vec::new();
+    for value in records.iter().filter_map(|record| record.case.get(name)) {
+        if !values.contains(value) {
+            values.push(value.clone());
+        }
+    }
+    values
+}
+
+/// Those that count; where none does, those whose target fell behind.
+pub(super) fn telling<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
+    let reason = |record: &Record| record.outcome.invalid.clone();
+    let counts: Vec<&Record> =
+        records.iter().copied().filter(|record| reason(record).is_none()).collect();
+    if !counts.is_empty() {
+        return counts;
+    }
+    let behind = |record: &&Record| reason(record).as_deref() == Some(FELL_BEHIND);
+    records.iter().copied().filter(behind).collect()
+}
+
+/// Whether the only figures of a case are of a target that could not keep the rate.
+pub(super) fn fell_behind(records: &[&Record]) -> bool {
+    telling(records).iter().any(|record| record.outcome.invalid.is_some())
+}
+
+fn values(records: &[&Record], figure: impl Fn(&Record) -> Option<f64>) -> Vec<f64> {
+    telling(records).into_iter().filter_map(figure).filter(|value| value.is_finite()).collect()
+}
+
+/// The median of a figure over repetitions.
+pub(super) fn median_of(
+    records: &[&Record],
+    figure: impl Fn(&Record) -> Option<f64>,
+) -> Option<f64> {
+    median(&values(records, figure))
+}
+
+/// The median of a figure with its interval, to be drawn.
+pub(super) fn bar_of(records: &[&Record], figure: impl Fn(&Record) -> Option<f64>) -> Option<Bar> {
+    Bootstrap::default().median(&values(records, figure)).map(Bar::from)
+}
+
+/// A latency of one kind of operation, in nanoseconds.
+pub(super) fn latency<'k>(
+    kind: &'k str,
+    pick: fn(&Latency) -> u64,
+) -> impl Fn(&Record) -> Option<f64> + Copy + use<'k> {
+    move |record| {
+        let outcome = record.outcome.kinds.get(kind).filter(|outcome| outcome.count > 0)?;
+        Some(pick(&outcome.latency) as f64)
+    }
+}
+
+/// What the target alone told, by its name.
+pub(super) fn told<'n>(name: &'n str) -> impl Fn(&Record) -> Option<f64> + Copy + use<'n> {
+    move |record| record.outcome.figures.get(name).copied()
+}
+
+/// A figure as text; `-` where there is none.
+pub(super) fn text(unit: Unit, value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| unit.format(value))
+}
+
+/// How many times as much `a` is as `b`, as words; `-` where it can't be told.
+pub(super) fn times(a: f64, b: f64) -> String {
+    let ratio = a / b;
+    if ratio.is_finite() { format!("{} times", short(ratio)) } else { "-".to_owned() }
+}
+
+fn short(ratio: f64) -> String {
+    if ratio >= 99.5 { format!("{ratio:.0}") } else { format!("{ratio:.2}") }
+}
+
+/// One row of a table of latencies: a case's name, its runs, and the kind of operation.
+#[derive(Clone)]
+pub(super) struct LatencyRow<'a> {
+    pub(super) name: String,
+    pub(super) records: Vec<&'a Record>,
+    pub(super) kind: &'static str,
+}
+
+/// Latencies as load generators tell them: medians over repetitions.
+pub(super) fn latency_table(rows: &[LatencyRow<'_>]) -> Table {
+    let columns = [
+        "case",
+        "operation",
+        "reached",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "longest",
+        "not there",
+        "CPU",
+        "runs",
+        "counts",
+    ];
+    rows.iter().filter(|row| !row.records.is_empty()).fold(Table::new(columns), |table, row| {
+        let of = |pick| text(Unit::Nanoseconds, median_of(&row.records, latency(row.kind, pick)));
+        let told = telling(&row.records);
+        let counts = match (told.first(), fell_behind(&row.records)) {
+            (None, _) => "no: see the raw runs",
+            (_, true) => "no: it can't keep this rate",
+            _ => "yes",
+        };
+        let class = if counts == "yes" { "" } else { "worse" };
+        let reached = median_of(&row.records, |record| rate_of(record, row.kind));
+        let missed = median_of(&row.records, |record| missed_share(record, row.kind));
+        let cpu = median_of(&row.records, |record| Some(record.outcome.cpu_us_per_operation()));
+        let cells = [
+            row.name.clone(),
+            row.kind.to_owned(),
+            text(Unit::PerSecond, reached),
+            of(|latency| latency.p50_ns),
+            of(|latency| latency.p90_ns),
+            of(|latency| latency.p99_ns),
+            of(|latency| latency.p999_ns),
+            of(|latency| latency.max_ns),
+            text(Unit::Share, missed),
+            text(Unit::Microseconds, cpu),
+            told.len().to_string(),
+            counts.to_owned(),
+        ];
+        table.row_in(class, cells)
+    })
+}
+
+/// Answers per second of one kind.
+pub(super) fn rate_of(record: &Record, kind: &str) -> Option<f64> {
+    let outcome = record.outcome.kinds.get(kind)?;
+    (record.outcome.seconds > 0.0).then(|| outcome.count as f64 / record.outcome.seconds)
+}
+
+fn missed_share(record: &Record, kind: &str) -> Option<f64> {
+    let KindOutcome { count, missed, .. } = record.outcome.kinds.get(kind)?;
+    (*count > 0).then(|| *missed as f64 / *count as f64)
+}
+
+/// Percentile curves, one a row.
+pub(super) fn percentile_chart(rows: &[LatencyRow<'_>]) -> LineChart {
+    rows.iter().filter(|row| !row.records.is_empty()).fold(
+        LineChart::percentiles("latency from when due"),
+        |chart, row| {
+            let points = percentile_points(row.records.iter().copied(), row.kind);
+            chart.line(row.name.clone(), points)
+        },
+    )
+}

@@ -1,0 +1,135 @@
+//! What an experiment asks for: runs, each with its subject, spec and memory.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::run::RunOptions;
+use crate::runs_file::RunName;
+use crate::spec::Spec;
+use crate::target::Budget;
+
+/// How much is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// For tests: seconds.
+    Tiny,
+    /// For a report on a small machine: 30 minutes at most.
+    Small,
+    /// As much as it takes.
+    Full,
+}
+
+impl Scale {
+    /// Every one.
+    pub const ALL: &[Scale] = &[Scale::Tiny, Scale::Small, Scale::Full];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scale::Tiny => "tiny",
+            Scale::Small => "small",
+            Scale::Full => "full",
+        }
+    }
+
+    /// The scale of this name; an error that lists all when there is none.
+    pub fn from_name(name: &str) -> Result<Scale> {
+        let found = Self::ALL.iter().copied().find(|one| one.name() == name);
+        found.ok_or_else(|| Error::Unknown {
+            what: "scale",
+            name: name.to_owned(),
+            known: Self::ALL.iter().map(|one| one.name().to_owned()).collect(),
+        })
+    }
+
+    /// The one of three that belongs to it.
+    pub fn pick<T>(self, tiny: T, small: T, full: T) -> T {
+        match self {
+            Scale::Tiny => tiny,
+            Scale::Small => small,
+            Scale::Full => full,
+        }
+    }
+}
+
+/// What a run is made against.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A Tallybook engine in a child process of its own.
+    Engine {
+        /// Options of the engine by name, as `EngineTarget::open` takes them.
+        settings: BTreeMap<String, String>,
+    },
+    /// A rival engine in a child process of its own, from the `rivals` program.
+    Rival {
+        /// The engine's name there.
+        name: String,
+    },
+    /// A Tallybook server in a process of its own, loaded over HTTP.
+    Server {
+        /// Flags of `serve` by name without dashes, such as `memtable-bytes` = `4MiB`. Memory and
+        /// durability are the budget's where no flag says otherwise.
+        flags: BTreeMap<String, String>,
+    },
+    /// Any server that speaks `/v0`.
+    Url {
+        /// Where it is.
+        url: String,
+    },
+    /// A bare hyper server in a process of its own, that answers a constant and stores nothing.
+    Bare {
+        /// Bytes of every value.
+        body_bytes: u32,
+    },
+}
+
+/// One run that an experiment asks for.
+#[derive(Debug, Clone)]
+pub struct PlannedRun {
+    /// The varied parameters' values.
+    pub case: BTreeMap<String, String>,
+    /// What it is made against.
+    pub subject: Subject,
+    /// The name under which it is recorded, such as `tallybook`, `rocksdb`, `one flush thread`.
+    pub target: String,
+    /// Which repetition, from 0.
+    pub repetition: u32,
+    /// Fill the store as for this spec before; `None`: as for `spec`.
+    pub prefill: Option<Spec>,
+    /// What is asked.
+    pub spec: Spec,
+    /// How it is made.
+    pub options: RunOptions,
+    /// Memory and durability.
+    pub budget: Budget,
+    /// Runs with the same value use one store one after another, opened once and filled once, as the
+    /// first of them asks. An interrupted experiment that is gone on with fills it anew. `None`: a
+    /// fresh store.
+    pub shared_store: Option<String>,
+}
+
+impl PlannedRun {
+    /// What tells it from others in `runs.jsonl`.
+    pub fn name(&self, experiment: &str) -> RunName {
+        RunName {
+            experiment: experiment.to_owned(),
+            case: self.case.clone(),
+            target: self.target.clone(),
+            repetition: self.repetition,
+            spec: self.spec.clone(),
+        }
+    }
+
+    /// The spec that its store is filled for.
+    pub fn fill(&self) -> &Spec {
+        self.prefill.as_ref().unwrap_or(&self.spec)
+    }
+
+    /// In a few words, for progress and errors.
+    pub fn label(&self) -> String {
+        let workload = self.spec.workload.name();
+        let case = self.case.iter().filter(|(_, value)| *value != workload);
+        let case: String = case.map(|(name, value)| format!(", {name} {value}")).collect();
+        format!("{}: {workload}{case}, run {}", self.target, self.repetition + 1)
+    }
+}

@@ -1,0 +1,366 @@
+//! `rivals`: every workload on every engine, in process, with the same memory and durability.
+//!
+//! 1. Workloads that only read share one store per engine, filled once a round; those that overwrite
+//!    follow on it, in the same order for every engine. Those that insert, delete or begin empty have
+//!    stores of their own.
+//! 2. For each workload the engines come in turn, in another order each round.
+//!
+//! One table comes of it: rows workloads, columns engines, and the ratio to the best rival.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::figures::{case, different, median_of, of};
+use super::{Experiment, PlannedRun, Scale, Subject};
+use crate::chart::{HeatCell, HeatTable, Unit};
+use crate::error::{Error, Result};
+use crate::record::Record;
+use crate::report::{Comparer, Measure, Metric, Report, Table};
+use crate::run::RunOptions;
+use crate::spec::{Durability, Length, Spec, ValueSizes, Workload};
+use crate::target::{Budget, engine};
+
+/// The rivals, and whether their values are kept apart from their keys from 1 KiB on.
+const RIVALS: [(&str, bool); 9] = [
+    ("rocksdb", false),
+    ("rocksdb-tuned", false),
+    ("rocksdb-blob", true),
+    ("leveldb", false),
+    ("fjall", false),
+    ("fjall-blob", true),
+    ("lmdb", false),
+    ("redb", false),
+    ("sled", false),
+];
+/// One that is known and not asked for unless named, because it promises less than the others.
+const LESS_DURABLE: &str = "sled-buffered";
+/// The word that leaves all but the core rows at one value size out.
+const CORE: &str = "core";
+const CORE_ROWS: [Workload; 9] = [
+    Workload::FillSeq,
+    Workload::FillRandom,
+    Workload::ReadRandom,
+    Workload::ReadMissing,
+    Workload::HeadRandom,
+    Workload::SeekRandom,
+    Workload::Overwrite,
+    Workload::ReadWhileWriting,
+    Workload::YcsbA,
+];
+const VALUE_BYTES: [u32; 3] = [100, 1 << 10, 4 << 10];
+/// Least length of values that engines with separation keep apart.
+const SEPARATED_BYTES: u32 = 1 << 10;
+
+/// The experiment.
+pub(super) struct Rivals;
+
+impl Experiment for Rivals {
+    fn name(&self) -> &'static str {
+        "rivals"
+    }
+
+    fn question(&self) -> &'static str {
+        "What does each kind of work cost in Tallybook, beside the engines that people use today?"
+    }
+
+    /// `against`: engines, and `core` for the core rows at 100-byte values alone. At the tiny scale no
+    /// rival is asked for unless named, so that it runs where none is built.
+    fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>> {
+        let core = against.iter().any(|word| word == CORE);
+        let engines = engines(scale, against)?;
+        let sizes = if core || scale == Scale::Tiny { &VALUE_BYTES[..1] } else { &VALUE_BYTES[..] };
+        let repetitions = match scale {
+            Scale::Tiny => 2,
+            Scale::Small if core => 3,
+            Scale::Small => 2,
+            Scale::Full => 5,
+        };
+        let mut runs = Vec::new();
+        // Sizes outermost: an experiment that is stopped early has whole rows.
+        for &bytes in sizes {
+            for repetition in 0..repetitions {
+                for &workload in &rows(core) {
+                    let fits = |name: &&&str| {
+                        let apart = RIVALS.iter().any(|(rival, apart)| *rival == **name && *apart);
+                        against.iter().any(|word| word == **name)
+                            || !apart
+                            || bytes >= SEPARATED_BYTES
+                    };
+                    let present: Vec<&&str> = engines.iter().filter(fits).collect();
+                    for at in 0..present.len() {
+                        let name = present[(at + repetition as usize) % present.len()];
+                        runs.push(planned(name, workload, bytes, scale, repetition));
+                    }
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    fn report(&self, records: &[Record], rerun: &str) -> Report {
+        let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
+        let engines = engine_order(records);
+        let rows = different(records, |one| {
+            Some((one.spec.workload, case(one, "value bytes").to_owned()))
+        });
+        let cost = Metric::of_run(Measure::CpuPerOperation);
+        let rate = Metric::of_run(Measure::Throughput);
+        let columns =
+            ["workload", "value bytes"].into_iter().chain(engines.iter().map(String::as_str));
+        let mut table = Table::new(columns.chain(["speed / best rival's", "CPU / best rival's"]));
+        let mut cells = Vec::new();
+        let (mut ahead, mut compared) = (0, 0);
+        for (workload, bytes) in &rows {
+            let select = |engine: &str| {
+                of(records, |one| {
+                    one.target == engine
+                        && one.spec.workload == *workload
+                        && case(one, "value bytes") == bytes
+                })
+            };
+            let figures: Vec<(Option<f64>, Option<f64>)> = engines
+                .iter()
+                .map(|engine| {
+                    let selection = select(engine);
+                    (median_of(&selection, &cost), median_of(&selection, &rate))
+                })
+                .collect();
+            let (speed, cpu) = ratios(&engines, &figures);
+            if let Some(speed) = speed {
+                compared += 1;
+                ahead += u32::from(speed > 1.0);
+            }
+            let name = format!("{}, {bytes} B", workload.name());
+            let texts = figures.iter().map(|(cost, rate)| match (cost, rate) {
+                (Some(cost), Some(rate)) => {
+                    format!("{cost:.2} us; {}", Unit::PerSecond.format(*rate))
+                }
+                _ => "-".to_owned(),
+            });
+            let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |it| format!("{it:.2}"));
+            table = table.row(
+                [workload.name().to_owned(), bytes.clone()]
+                    .into_iter()
+                    .chain(texts)
+                    .chain([ratio(speed), ratio(cpu)]),
+            );
+            cells.push((name, heat_row(&figures)));
+        }
+        report.answer(match compared {
+            0 => "These runs have no rival to compare with.".to_owned(),
+            _ => format!(
+                "Tallybook makes more operations per second than the best rival in {ahead} of {compared} \
+                 rows, each rival taken where it is best."
+            ),
+        });
+        report.section("One table");
+        let level = match records.first().map(|one| one.spec.durability) {
+            Some(Durability::Sync) => "sync: power loss",
+            _ => "os: the process being killed",
+        };
+        report.paragraph(&format!(
+            "Each cell: CPU time per operation, background work included, then operations per second; \
+             medians. Speed above 1 and CPU below 1 is better than the best rival, which may be another \
+             one in each row and column. One thread, keys of 16 bytes, equal memory; an acknowledged \
+             write survives {level} (fillsync: power loss). Which engine does more or less than that for \
+             it is among the settings below (durability, survives)."
+        ));
+        report.summary_table("CPU per operation and operations per second", &table);
+        let heat = HeatTable {
+            title: "operations per second, as multiples of the best other engine's; blue is faster"
+                .to_owned(),
+            columns: engines.clone(),
+            rows: cells,
+        };
+        report.picture(
+            "Who is fastest, and by how much",
+            "Each cell is a ratio of medians.",
+            &heat,
+        );
+        for rival in engines.iter().filter(|engine| *engine != engine::NAME) {
+            let comparer = Comparer::Targets { baseline: rival, subject: engine::NAME };
+            report.comparison(comparer.compare(records));
+        }
+        report
+    }
+}
+
+/// Tallybook, then the rivals that were named, or those that belong to the scale.
+fn engines(scale: Scale, against: &[String]) -> Result<Vec<&'static str>> {
+    let names = || RIVALS.iter().map(|(name, _)| *name);
+    let known = || names().chain([LESS_DURABLE, engine::NAME]);
+    let mut chosen = vec![engine::NAME];
+    for word in against.iter().filter(|word| *word != CORE) {
+        let found = known().find(|name| name == word).ok_or_else(|| Error::Unknown {
+            what: "rival",
+            name: word.clone(),
+            known: known().chain([CORE]).map(str::to_owned).collect(),
+        })?;
+        if !chosen.contains(&found) {
+            chosen.push(found);
+        }
+    }
+    let named_none = against.iter().all(|word| word == CORE);
+    if named_none && scale != Scale::Tiny {
+        chosen.extend(names());
+    }
+    Ok(chosen)
+}
+
+/// The workloads in the order in which they are made; what changes a store comes after what reads it.
+fn rows(core: bool) -> Vec<Workload> {
+    let mut all = Workload::ALL.to_vec();
+    all.sort_by_key(|&workload| place(workload));
+    all.retain(|workload| !core || CORE_ROWS.contains(workload));
+    all
+}
+
+/// Where among the others a workload comes: 0 has an empty store, 1 reads, 2 overwrites, 3 needs a store
+/// of its own.
+fn place(workload: Workload) -> u8 {
+    use Workload::{DeleteRandom, YcsbD, YcsbE};
+    match workload {
+        _ if workload.starts_empty() => 0,
+        DeleteRandom | YcsbD | YcsbE => 3,
+        _ if workload.writes() => 2,
+        _ => 1,
+    }
+}
+
+fn planned(
+    name: &str,
+    workload: Workload,
+    bytes: u32,
+    scale: Scale,
+    repetition: u32,
+) -> PlannedRun {
+    let small = if bytes <= 100 { 500_000 } else { 150_000_000 / u64::from(bytes + 16) };
+    let keys: u64 = scale.pick(1_000, small, small * 20);
+    let time = Length::Time(Duration::from_secs_f64(scale.pick(0.1, 3.0, 30.0)));
+    let is_sync = workload == Workload::FillSync;
+    let spec = Spec {
+        workload,
+        keys,
+        values: ValueSizes::Fixed(bytes),
+        length: match workload {
+            // An fdatasync each.
+            Workload::FillSync => Length::Operations(scale.pick(50, 1_000, 20_000)),
+            _ if workload.starts_empty() => Length::Operations(keys),
+            Workload::DeleteRandom => Length::Operations(keys / 2),
+            _ => time,
+        },
+        durability: if is_sync { Durability::Sync } else { Durability::Os },
+        ..Spec::default()
+    };
+    let reads = place(workload) == 1;
+    let durability = spec.durability;
+    PlannedRun {
+        case: BTreeMap::from([
+            ("workload".to_owned(), workload.name().to_owned()),
+            ("value bytes".to_owned(), bytes.to_string()),
+        ]),
+        subject: match name {
+            engine::NAME => Subject::Engine { settings: BTreeMap::new() },
+            rival => Subject::Rival { name: rival.to_owned() },
+        },
+        target: name.to_owned(),
+        repetition,
+        prefill: None,
+        spec,
+        options: RunOptions {
+            warm_up: reads
+                .then(|| Length::Time(Duration::from_secs_f64(scale.pick(0.05, 0.5, 5.0)))),
+            // Reads leave nothing behind; engines that can't tell are waited for at a price.
+            settle: !reads && scale != Scale::Tiny,
+            ..RunOptions::default()
+        },
+        budget: Budget {
+            write_buffer_bytes: scale.pick(4 << 20, 32 << 20, 128 << 20),
+            cache_bytes: scale.pick(4 << 20, 32 << 20, 128 << 20),
+            durability,
+        },
+        shared_store: matches!(place(workload), 1 | 2)
+            .then(|| format!("{name}, {bytes} bytes, repetition {repetition}")),
+    }
+}
+
+/// Tallybook first, the others by first appearance in the list of rivals.
+fn engine_order(records: &[Record]) -> Vec<String> {
+    let mut engines = different(records, |one| Some(one.target.clone()));
+    let rank = |name: &str| match name {
+        engine::NAME => 0,
+        _ => 1 + RIVALS.iter().position(|(rival, _)| *rival == name).unwrap_or(RIVALS.len()),
+    };
+    engines.sort_by_key(|name| rank(name));
+    engines
+}
+
+/// Tallybook's speed and CPU time per operation, over the best rival's.
+fn ratios(
+    engines: &[String],
+    figures: &[(Option<f64>, Option<f64>)],
+) -> (Option<f64>, Option<f64>) {
+    let both = || engines.iter().zip(figures);
+    let ours = both().find(|(name, _)| *name == engine::NAME).map(|(_, figures)| *figures);
+    let rivals = || both().filter(|(name, _)| *name != engine::NAME).map(|(_, figures)| figures);
+    let (our_cost, our_rate) = ours.unwrap_or_default();
+    let best_rate = rivals().filter_map(|(_, rate)| *rate).reduce(f64::max);
+    let best_cost = rivals().filter_map(|(cost, _)| *cost).reduce(f64::min);
+    let over =
+        |ours: Option<f64>, best: Option<f64>| ours.zip(best).map(|(ours, best)| ours / best);
+    (over(our_rate, best_rate), over(our_cost, best_cost))
+}
+
+/// Each engine's speed over the best of the others.
+fn heat_row(figures: &[(Option<f64>, Option<f64>)]) -> Vec<Option<HeatCell>> {
+    let best_other = |own: usize| {
+        let others = figures.iter().enumerate().filter(|(at, _)| *at != own);
+        others.filter_map(|(_, (_, rate))| *rate).reduce(f64::max)
+    };
+    let cell = |(at, (_, rate)): (usize, &(Option<f64>, Option<f64>))| {
+        let rate = (*rate)?;
+        let goodness = best_other(at).map_or(1.0, |best| rate / best);
+        let note = Unit::PerSecond.format(rate);
+        Some(HeatCell { text: Unit::Ratio.format(goodness), goodness, note })
+    };
+    figures.iter().enumerate().map(cell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_rival_lists_the_known_ones() {
+        let error = Rivals.runs(Scale::Small, &["rocksdbx".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("rocksdb-tuned") && error.contains("core"), "{error}");
+    }
+
+    #[test]
+    fn the_best_rival_is_another_one_by_each_measure() {
+        let engines = ["tallybook", "a", "b"].map(str::to_owned);
+        let figures =
+            [(Some(2.0), Some(300.0)), (Some(1.0), Some(100.0)), (Some(4.0), Some(200.0))];
+        assert_eq!(ratios(&engines, &figures), (Some(1.5), Some(2.0)));
+        assert_eq!(ratios(&engines[..1], &figures[..1]), (None, None));
+        let row = heat_row(&figures);
+        assert_eq!(row[1].as_ref().unwrap().goodness, 1.0 / 3.0);
+    }
+
+    #[test]
+    fn engines_take_turns_and_nothing_reads_a_store_that_was_written_to() {
+        let against = ["lmdb".to_owned(), "redb".to_owned()];
+        let runs = Rivals.runs(Scale::Small, &against).unwrap();
+        let turns: Vec<&str> = runs.iter().take(6).map(|run| &*run.target).collect();
+        assert_eq!(turns, ["tallybook", "lmdb", "redb", "tallybook", "lmdb", "redb"]);
+        let mut written = std::collections::BTreeSet::new();
+        for run in runs {
+            let Some(store) = run.shared_store else { continue };
+            if run.spec.workload.writes() {
+                written.insert(store);
+            } else {
+                assert!(!written.contains(&store), "{:?}", run.spec.workload);
+            }
+        }
+    }
+}

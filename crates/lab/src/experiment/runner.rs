@@ -1,0 +1,242 @@
+//! Makes an experiment's runs, and writes down each as soon as it is done.
+//!
+//! 1. Leave out what `runs.jsonl` has already.
+//! 2. Refuse, before anything starts, what can't be had here: programs, disk.
+//! 3. Run by run: open, fill, load, write the record. One that fails is written down as invalid with
+//!    its reason, its store is thrown away, and the next is made.
+//! 4. Stop between any two requests when asked to.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::Experiment;
+use super::plan::PlannedRun;
+use super::stores::{self, Stores};
+pub use super::subject::{Programs, RIVALS_VARIABLE};
+use crate::error::{Error, Result};
+use crate::load::{Loaded, Progress};
+use crate::record::Record;
+use crate::report::Report;
+use crate::run::{self, RunOptions};
+use crate::runs_file::RunsFile;
+
+/// The records' file in an experiment's directory.
+pub const RUNS_FILE: &str = "runs.jsonl";
+/// Held while an experiment is under way.
+const LOCK_FILE: &str = "lab.lock";
+
+/// Where and with what runs are made.
+#[derive(Debug, Clone)]
+pub struct Bench<'a> {
+    /// The experiment's directory, which is made if need be.
+    pub directory: &'a Path,
+    /// What starts targets.
+    pub programs: &'a Programs,
+    /// Set to stop early; what is done is kept.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What a run does at the moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Stage<'a> {
+    /// Its target is being opened and filled.
+    Filling(Option<Progress>),
+    /// It is under way.
+    Running(Progress),
+    /// Its record is written.
+    Done(&'a Record),
+}
+
+/// How far an experiment is.
+#[derive(Debug, Clone, Copy)]
+pub struct Status<'a> {
+    /// The run, from 1.
+    pub number: usize,
+    /// Of how many that are to be made.
+    pub count: usize,
+    /// The run.
+    pub run: &'a PlannedRun,
+    /// What it does.
+    pub stage: Stage<'a>,
+    /// Until the end of all, as far as the runs so far tell.
+    pub left: Option<Duration>,
+}
+
+/// What came of an experiment's runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Runs that were made.
+    pub made: usize,
+    /// Runs that were there already.
+    pub kept: usize,
+    /// Runs that failed, with why: wrong data, a target that died or refused.
+    pub failed: Vec<String>,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+}
+
+/// Makes the runs that `runs.jsonl` lacks. An error means that none could be begun, or that records
+/// can't be kept; runs that fail are in the summary.
+pub fn make(
+    experiment: &dyn Experiment,
+    runs: &[PlannedRun],
+    bench: &Bench<'_>,
+    watch: &mut dyn FnMut(&Status<'_>),
+) -> Result<Summary> {
+    let directory = bench.directory;
+    fs::create_dir_all(directory).map_err(Error::io(directory.display().to_string()))?;
+    let _lock = lock(directory)?;
+    let mut file = RunsFile::open(&directory.join(RUNS_FILE))?;
+    let left: Vec<&PlannedRun> =
+        runs.iter().filter(|run| !file.has(&run.name(experiment.name()))).collect();
+    let mut summary = Summary { kept: runs.len() - left.len(), ..Summary::default() };
+    if left.is_empty() {
+        return Ok(summary);
+    }
+    bench.programs.check(&left.iter().map(|run| (*run).clone()).collect::<Vec<_>>())?;
+    stores::check_space(experiment.name(), directory, &left)?;
+    let mut stores = Stores::new(directory, bench.programs)?;
+    let mut estimate = Estimate::default();
+    for (at, run) in left.iter().enumerate() {
+        if bench.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let began = Instant::now();
+        let time_left = estimate.of(&left[at..]);
+        let mut tell = |stage: Stage<'_>| {
+            let time_left_now = time_left.map(|left| left.saturating_sub(began.elapsed()));
+            watch(&Status { number: at + 1, count: left.len(), run, stage, left: time_left_now });
+        };
+        let made = make_one(experiment, run, &left[at + 1..], &mut stores, bench, &mut tell)?;
+        let Some((record, error)) = made else { break };
+        estimate.learn(run, began.elapsed());
+        file.append(record.clone())?;
+        tell(Stage::Done(&record));
+        match error {
+            Some(Error::Interrupted) => break,
+            Some(error) => summary.failed.push(format!("{}: {error}", run.label())),
+            None => {}
+        }
+        summary.made += 1;
+    }
+    summary.interrupted = bench.stop.load(Ordering::Relaxed);
+    Ok(summary)
+}
+
+/// The record of one run, and what failed. `None`: it was stopped before it began.
+fn make_one(
+    experiment: &dyn Experiment,
+    run: &PlannedRun,
+    later: &[&PlannedRun],
+    stores: &mut Stores<'_>,
+    bench: &Bench<'_>,
+    tell: &mut dyn FnMut(Stage<'_>),
+) -> Result<Option<(Record, Option<Error>)>> {
+    let mut stoppable = run.clone();
+    stoppable.options.load.stop = bench.stop.clone();
+    let name = run.name(experiment.name());
+    let started = SystemTime::now();
+    tell(Stage::Filling(None));
+    let taken = stores.take(&stoppable, &mut |progress| tell(Stage::Filling(Some(*progress))));
+    let mut held = match taken {
+        Ok(held) => held,
+        Err(_) if bench.stop.load(Ordering::Relaxed) => return Ok(None),
+        Err(error) => {
+            let outcome = run::invalid(&error);
+            let record = name.record(BTreeMap::new(), Some(stores.root()), started, outcome);
+            return Ok(Some((record, Some(error))));
+        }
+    };
+    let settings = held.opened.settings();
+    let started = SystemTime::now();
+    let options: &RunOptions = &stoppable.options;
+    let mut watch = |progress: &Progress| tell(Stage::Running(*progress));
+    let ran = held.opened.run(&run.spec, options, &mut watch);
+    let Loaded { outcome, mut error } =
+        ran.unwrap_or_else(|error| Loaded { outcome: run::invalid(&error), error: Some(error) });
+    match &run.shared_store {
+        _ if error.is_some() => stores.drop_broken(held)?,
+        Some(store) if stores::is_used_later(store, later) => stores.keep(store, held),
+        _ => error = stores.close(held).err(),
+    }
+    let mut record = name.record(settings, Some(stores.root()), started, outcome);
+    if let (Some(error), None) = (&error, &record.outcome.invalid) {
+        record.outcome.invalid = Some(format!("it didn't close in order: {error}"));
+    }
+    Ok(Some((record, error)))
+}
+
+/// Draws the report from the records of a directory, and writes it there. Records of other experiments
+/// in the same file are left alone.
+pub fn write_report(experiment: &dyn Experiment, directory: &Path, rerun: &str) -> Result<Report> {
+    let mut records = crate::report::load_records(&directory.join(RUNS_FILE))?;
+    records.retain(|record| record.experiment == experiment.name());
+    let records = last_of_each(records);
+    if records.is_empty() {
+        let what = format!("{}: it holds no run of {}", directory.display(), experiment.name());
+        return Err(Error::Invalid(what));
+    }
+    let report = experiment.report(&records, rerun);
+    report.write(directory)?;
+    Ok(report)
+}
+
+/// Of several records of one run the last counts, as in [`RunsFile`].
+fn last_of_each(records: Vec<Record>) -> Vec<Record> {
+    let mut kept: Vec<Record> = Vec::new();
+    for record in records {
+        let is_same = |one: &&mut Record| {
+            one.case == record.case
+                && one.target == record.target
+                && one.repetition == record.repetition
+                && one.spec == record.spec
+        };
+        match kept.iter_mut().find(is_same) {
+            Some(one) => *one = record,
+            None => kept.push(record),
+        }
+    }
+    kept
+}
+
+fn lock(directory: &Path) -> Result<File> {
+    let path = directory.join(LOCK_FILE);
+    let file = File::create(&path).map_err(Error::io(path.display().to_string()))?;
+    file.try_lock().map_err(|_| {
+        Error::Invalid(format!("{}: another experiment is under way there", directory.display()))
+    })?;
+    Ok(file)
+}
+
+/// How long runs take, by target and workload, learnt from those that were made.
+#[derive(Debug, Default)]
+struct Estimate {
+    taken: BTreeMap<(String, &'static str), (Duration, u32)>,
+}
+
+impl Estimate {
+    fn learn(&mut self, run: &PlannedRun, taken: Duration) {
+        let key = (run.target.clone(), run.spec.workload.name());
+        let (sum, count) = self.taken.entry(key).or_default();
+        *sum += taken;
+        *count += 1;
+    }
+
+    /// What runs are likely to take; `None` before the first is done.
+    fn of(&self, runs: &[&PlannedRun]) -> Option<Duration> {
+        let (sum, count) = self
+            .taken
+            .values()
+            .fold((Duration::ZERO, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        let mean = sum.checked_div(count)?;
+        let likely = |run: &&PlannedRun| {
+            let known = self.taken.get(&(run.target.clone(), run.spec.workload.name()));
+            known.map_or(mean, |(sum, count)| *sum / *count)
+        };
+        Some(runs.iter().map(likely).sum())
+    }
+}

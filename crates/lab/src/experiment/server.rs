@@ -1,0 +1,140 @@
+//! A server in a process of its own, which tells on its first line where it listens.
+//!
+//! Invariant: it doesn't outlive its handle. It is in a process group of its own, so that Ctrl-C reaches
+//! the lab alone, and its standard input ends with the lab, however that ends.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::{Error, Result};
+
+/// A server that was asked to end, and doesn't, is killed.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest end of what it said that is told.
+const LAST_WORDS_BYTES_MAX: usize = 1000;
+
+/// The program and arguments of a command.
+pub(super) fn command(words: &[OsString]) -> Result<Command> {
+    let [program, arguments @ ..] = words else {
+        return Err(Error::Invalid("there is no program for this kind of target here".into()));
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).process_group(0);
+    // Settings come from the experiment alone.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TALLYBOOK_") {
+            command.env_remove(name);
+        }
+    }
+    Ok(command)
+}
+
+/// A running server.
+#[derive(Debug)]
+pub(super) struct Server {
+    process: Child,
+    url: String,
+    name: String,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts one, and waits until it says where it listens; what else it says goes to `log`.
+    pub(super) fn start(mut command: Command, name: &str, log: &Path) -> Result<Server> {
+        let file = File::create(log).map_err(Error::io(log.display().to_string()))?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
+        let process = command.spawn().map_err(Error::io(format!("start {name}")))?;
+        let mut server =
+            Server { process, url: String::new(), name: name.to_owned(), log: log.to_owned() };
+        let mut line = String::new();
+        if let Some(stdout) = server.process.stdout.take() {
+            let read = BufReader::new(stdout).read_line(&mut line);
+            read.map_err(Error::io(format!("where {name} listens")))?;
+        }
+        // `http://ADDRESS`, or `listening on http://ADDRESS (data), ...`.
+        let url = line.find("http://").and_then(|at| line[at..].split([' ', ',', '\n']).next());
+        match url {
+            Some(url) => server.url = url.to_owned(),
+            None => return Err(server.ended().unwrap_or_else(|| server.error("it never listens"))),
+        }
+        Ok(server)
+    }
+
+    /// Its URL.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its process.
+    pub(super) fn process(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// How it ended and what it said last, if it has ended or is about to.
+    pub(super) fn ended(&mut self) -> Option<Error> {
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_secs(1) {
+            match self.process.try_wait() {
+                Ok(Some(status)) => {
+                    let words = self.last_words();
+                    let said = if words.is_empty() { words } else { format!("; it said: {words}") };
+                    return Some(self.error(&format!("its process ended: {status}{said}")));
+                }
+                _ => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+        None
+    }
+
+    /// Asks it to end in order, and waits.
+    pub(super) fn stop(mut self) -> Result<()> {
+        self.ask(Signal::TERM);
+        let since = Instant::now();
+        while since.elapsed() < PATIENCE {
+            match self.process.try_wait().map_err(Error::io("wait for the server"))? {
+                // The bare server ends by the signal itself.
+                Some(status) if status.success() || status.code().is_none() => return Ok(()),
+                Some(status) => {
+                    let words = self.last_words();
+                    return Err(
+                        self.error(&format!("its process ended: {status}; it said: {words}"))
+                    );
+                }
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+        Err(self.error("it doesn't end, and was killed"))
+    }
+
+    fn ask(&self, signal: Signal) {
+        // It may have ended by itself.
+        let _ = kill_process(Pid::from_child(&self.process), signal);
+    }
+
+    fn last_words(&self) -> String {
+        let said = std::fs::read(&self.log).unwrap_or_default();
+        let from = said.len().saturating_sub(LAST_WORDS_BYTES_MAX);
+        String::from_utf8_lossy(&said[from..]).trim().to_owned()
+    }
+
+    fn error(&self, what: &str) -> Error {
+        Error::Target { target: self.name.clone(), what: what.to_owned() }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if matches!(self.process.try_wait(), Ok(None)) {
+            // It may end by itself meanwhile.
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
+    }
+}

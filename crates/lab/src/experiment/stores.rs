@@ -1,0 +1,151 @@
+//! The stores of an experiment under way: opened and filled when a run first needs them, closed and
+//! removed after the last.
+//!
+//! Invariant: what is in the laboratory's own directory is of no use once the experiment ended, and is
+//! removed; nothing outside of it is touched.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::plan::{PlannedRun, Subject};
+use super::subject::{Opened, Programs};
+use crate::error::{Error, Result};
+use crate::load::Progress;
+use crate::machine;
+use crate::run::RunOptions;
+
+/// The directory of stores below an experiment's own. A name that nobody gives to anything else,
+/// because it is removed with all that is in it.
+const DIRECTORY: &str = "lab-stores";
+
+/// One that is open.
+pub(super) struct Held {
+    pub(super) opened: Opened,
+    directory: PathBuf,
+}
+
+/// Those that are open.
+pub(super) struct Stores<'a> {
+    root: PathBuf,
+    programs: &'a Programs,
+    shared: BTreeMap<String, Held>,
+    opened_count: u32,
+}
+
+impl<'a> Stores<'a> {
+    /// None yet; what an experiment that was killed left is removed.
+    pub(super) fn new(directory: &Path, programs: &'a Programs) -> Result<Stores<'a>> {
+        let root = directory.join(DIRECTORY);
+        remove(&root)?;
+        fs::create_dir_all(&root).map_err(Error::io(root.display().to_string()))?;
+        Ok(Stores { root, programs, shared: BTreeMap::new(), opened_count: 0 })
+    }
+
+    /// Where stores are.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The store of a run: the shared one, or a new one that is filled.
+    pub(super) fn take(
+        &mut self,
+        run: &PlannedRun,
+        watch: &mut dyn FnMut(&Progress),
+    ) -> Result<Held> {
+        let shared = run.shared_store.as_ref().and_then(|name| self.shared.remove(name));
+        if let Some(held) = shared {
+            return Ok(held);
+        }
+        self.opened_count += 1;
+        let directory = self.root.join(self.opened_count.to_string());
+        fs::create_dir_all(&directory).map_err(Error::io(directory.display().to_string()))?;
+        let opened = Opened::open(run, &directory, self.programs)
+            .and_then(|opened| filled(opened, run, watch));
+        match opened {
+            Ok(opened) => Ok(Held { opened, directory }),
+            Err(error) => {
+                remove(&directory)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Keeps a store for later runs.
+    pub(super) fn keep(&mut self, name: &str, held: Held) {
+        self.shared.insert(name.to_owned(), held);
+    }
+
+    /// Closes a store in order, and removes it.
+    pub(super) fn close(&mut self, held: Held) -> Result<()> {
+        let closed = held.opened.close();
+        remove(&held.directory)?;
+        closed
+    }
+
+    /// Ends a store that can't be relied on any more.
+    pub(super) fn drop_broken(&mut self, held: Held) -> Result<()> {
+        drop(held.opened);
+        remove(&held.directory)
+    }
+}
+
+impl Drop for Stores<'_> {
+    fn drop(&mut self) {
+        self.shared.clear();
+        // What can't be removed now is when the experiment is gone on with.
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+fn filled(
+    mut opened: Opened,
+    run: &PlannedRun,
+    watch: &mut dyn FnMut(&Progress),
+) -> Result<Opened> {
+    // A run must not pay for the background work of its filling, whether or not it waits for its own.
+    let options = RunOptions { settle: true, ..run.options.clone() };
+    opened.prefill(run.fill(), &options, watch)?;
+    Ok(opened)
+}
+
+fn remove(directory: &Path) -> Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io(format!("remove {}", directory.display()))(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses an experiment whose stores may not fit on the disk of `directory`, before it starts: of all
+/// moments the one counts at which those that are open together take most.
+pub(super) fn check_space(name: &str, directory: &Path, runs: &[&PlannedRun]) -> Result<()> {
+    let mut open: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut needed_bytes = 0;
+    for (at, run) in runs.iter().enumerate() {
+        if matches!(run.subject, Subject::Bare { .. } | Subject::Url { .. }) {
+            continue;
+        }
+        let own = machine::space_needed(run.fill())?.max(machine::space_needed(&run.spec)?);
+        let shared = run.shared_store.as_deref();
+        let others: u64 =
+            open.iter().filter(|(name, _)| Some(**name) != shared).map(|(_, b)| b).sum();
+        needed_bytes = needed_bytes.max(own.saturating_add(others));
+        let Some(shared) = shared else { continue };
+        open.insert(shared, own);
+        if !is_used_later(shared, &runs[at + 1..]) {
+            open.remove(shared);
+        }
+    }
+    let available_bytes = machine::available_bytes(directory)?;
+    if available_bytes < needed_bytes {
+        return Err(Error::NoSpace { what: name.to_owned(), needed_bytes, available_bytes });
+    }
+    Ok(())
+}
+
+/// Whether one of these runs uses this store.
+pub(super) fn is_used_later(name: &str, runs: &[&PlannedRun]) -> bool {
+    runs.iter().any(|run| run.shared_store.as_deref() == Some(name))
+}

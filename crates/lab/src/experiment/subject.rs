@@ -1,0 +1,224 @@
+//! Opens what a run is made against, fills it, runs it, closes it, whatever kind it is.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::plan::{PlannedRun, Subject};
+use super::server::{Server, command};
+use crate::child::{Child, Opening};
+use crate::error::{Error, Result};
+use crate::load::{Loaded, Progress};
+use crate::run::{self, RunOptions};
+use crate::spec::{Durability, Spec};
+use crate::target::Target as _;
+use crate::target::engine;
+use crate::target::http::HttpTarget;
+
+/// The variable that says where the `rivals` program is.
+pub const RIVALS_VARIABLE: &str = "TALLYBOOK_RIVALS";
+/// Where it is once built, from the project's directory.
+const RIVALS_BUILT: &str = "rivals/target/release/rivals";
+const RIVALS_BUILD: &str = "sudo apt-get install -y build-essential librocksdb-dev libleveldb-dev && \
+                            cargo build --release --manifest-path rivals/Cargo.toml";
+
+/// The commands that start targets in processes of their own; an empty one can't be started here.
+#[derive(Debug, Clone, Default)]
+pub struct Programs {
+    /// Speaks the protocol of `child`, with Tallybook in it.
+    pub child: Vec<OsString>,
+    /// As `tallybook serve`; flags follow.
+    pub server: Vec<OsString>,
+    /// A bare server; the bytes of its values follow.
+    pub bare: Vec<OsString>,
+    /// Speaks the protocol of `child`, with the rivals in it.
+    pub rivals: Option<PathBuf>,
+}
+
+impl Programs {
+    /// The `rivals` program: where the variable says, else where it is built.
+    pub fn find_rivals() -> Option<PathBuf> {
+        match std::env::var_os(RIVALS_VARIABLE) {
+            Some(path) => Some(PathBuf::from(path)),
+            None => {
+                let here = std::env::current_dir().ok()?;
+                here.ancestors().map(|at| at.join(RIVALS_BUILT)).find(|path| path.is_file())
+            }
+        }
+    }
+
+    /// Refuses, before anything is started, subjects that can't be had here.
+    pub fn check(&self, runs: &[PlannedRun]) -> Result<()> {
+        let wants_rivals = runs.iter().any(|run| matches!(run.subject, Subject::Rival { .. }));
+        if wants_rivals && !self.rivals.as_deref().is_some_and(Path::is_file) {
+            let looked = match &self.rivals {
+                Some(path) => format!("{} is not there", path.display()),
+                None => {
+                    format!("no {RIVALS_BUILT} here or above, and {RIVALS_VARIABLE} is not set")
+                }
+            };
+            return Err(Error::Invalid(format!(
+                "the rivals are not built ({looked}); to build them, in the project's directory:\n  \
+                 {RIVALS_BUILD}\nor compare with none: --against tallybook"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// An open target.
+pub(super) enum Opened {
+    Child(Box<Child>),
+    Http { target: Box<HttpTarget>, server: Option<Server>, is_bare: bool },
+}
+
+impl Opened {
+    /// Opens the subject of a run on the store in `directory`.
+    pub(super) fn open(run: &PlannedRun, directory: &Path, programs: &Programs) -> Result<Opened> {
+        let store = directory.join("store");
+        let log = directory.join("server.log");
+        match &run.subject {
+            Subject::Engine { settings } => {
+                let opening = Opening {
+                    name: engine::NAME.to_owned(),
+                    directory: store,
+                    budget: run.budget.clone(),
+                    settings: settings.clone(),
+                };
+                open_child(&programs.child, &opening)
+            }
+            Subject::Rival { name } => {
+                let program: Vec<OsString> =
+                    programs.rivals.iter().map(|path| path.clone().into_os_string()).collect();
+                let opening = Opening {
+                    name: name.clone(),
+                    directory: store,
+                    budget: run.budget.clone(),
+                    settings: BTreeMap::new(),
+                };
+                open_child(&program, &opening)
+            }
+            Subject::Server { flags } => {
+                let flags = server_flags(run, flags);
+                let mut command = command(&programs.server)?;
+                command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data"]);
+                command.arg(&store);
+                for (name, value) in &flags {
+                    command.arg(format!("--{name}={value}"));
+                }
+                let server = Server::start(command, &run.target, &log)?;
+                let mut settings = flags;
+                settings.insert("version".into(), env!("CARGO_PKG_VERSION").into());
+                let target = HttpTarget::new(server.url())?
+                    .with_process(server.process(), Some(store))
+                    .with_settings(settings);
+                Ok(Opened::Http { target: Box::new(target), server: Some(server), is_bare: false })
+            }
+            Subject::Bare { body_bytes } => {
+                let mut command = command(&programs.bare)?;
+                command.arg(body_bytes.to_string());
+                let server = Server::start(command, &run.target, &log)?;
+                let settings = BTreeMap::from([("body_bytes".into(), body_bytes.to_string())]);
+                let target = HttpTarget::new(server.url())?
+                    .with_process(server.process(), None)
+                    .with_settings(settings);
+                Ok(Opened::Http { target: Box::new(target), server: Some(server), is_bare: true })
+            }
+            Subject::Url { url } => {
+                let settings = BTreeMap::from([("url".into(), url.clone())]);
+                let target = HttpTarget::new(url)?.with_settings(settings);
+                Ok(Opened::Http { target: Box::new(target), server: None, is_bare: false })
+            }
+        }
+    }
+
+    /// Version and settings, for the record.
+    pub(super) fn settings(&self) -> BTreeMap<String, String> {
+        match self {
+            Opened::Child(child) => child.settings().clone(),
+            Opened::Http { target, .. } => target.settings(),
+        }
+    }
+
+    /// As [`run::prefill`].
+    pub(super) fn prefill(
+        &mut self,
+        spec: &Spec,
+        options: &RunOptions,
+        watch: &mut dyn FnMut(&Progress),
+    ) -> Result<()> {
+        match self {
+            Opened::Child(child) => child.prefill(spec, options, watch),
+            // It keeps nothing.
+            Opened::Http { is_bare: true, .. } => Ok(()),
+            Opened::Http { target, server, .. } => {
+                let filled =
+                    run::prefill(&**target, spec, options, &mut |progress, _| watch(progress));
+                filled.map_err(|error| told_by(server, error))
+            }
+        }
+    }
+
+    /// As [`run::run`].
+    pub(super) fn run(
+        &mut self,
+        spec: &Spec,
+        options: &RunOptions,
+        watch: &mut dyn FnMut(&Progress),
+    ) -> Result<Loaded> {
+        match self {
+            Opened::Child(child) => child.run(spec, options, watch),
+            Opened::Http { target, server, .. } => {
+                let mut loaded =
+                    run::run(&**target, spec, options, &mut |progress, _| watch(progress))?;
+                if let Some(error @ Error::Target { .. }) = loaded.error {
+                    let error = told_by(server, error);
+                    loaded.outcome.invalid = Some(error.to_string());
+                    loaded.error = Some(error);
+                }
+                Ok(loaded)
+            }
+        }
+    }
+
+    /// Closes it in order.
+    pub(super) fn close(self) -> Result<()> {
+        match self {
+            Opened::Child(child) => child.close(),
+            Opened::Http { server: Some(server), .. } => server.stop(),
+            Opened::Http { server: None, .. } => Ok(()),
+        }
+    }
+}
+
+fn open_child(words: &[OsString], opening: &Opening) -> Result<Opened> {
+    let mut child = Child::spawn(command(words)?)?;
+    child.open(opening)?;
+    Ok(Opened::Child(Box::new(child)))
+}
+
+/// Memory as the engine in process gets it, unless a flag says otherwise.
+fn server_flags(run: &PlannedRun, flags: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let buffer_bytes = run.budget.write_buffer_bytes;
+    let memtable_bytes = (buffer_bytes / 4).clamp(64 << 10, 1 << 30).min(buffer_bytes);
+    let durability = match run.budget.durability {
+        Durability::Os => "os",
+        Durability::Sync => "sync",
+    };
+    let mut all = BTreeMap::from([
+        ("write-buffer-bytes".to_owned(), buffer_bytes.to_string()),
+        ("memtable-bytes".to_owned(), memtable_bytes.to_string()),
+        ("block-cache-bytes".to_owned(), run.budget.cache_bytes.to_string()),
+        ("durability".to_owned(), durability.to_owned()),
+    ]);
+    all.extend(flags.clone());
+    all
+}
+
+/// A server that died tells more than the connection that broke.
+fn told_by(server: &mut Option<Server>, error: Error) -> Error {
+    match (&error, server) {
+        (Error::Target { .. }, Some(server)) => server.ended().unwrap_or(error),
+        _ => error,
+    }
+}

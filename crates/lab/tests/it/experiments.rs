@@ -1,0 +1,154 @@
+//! Experiments at their smallest: from the plan over the runs to the report, gone on with where they
+//! were stopped, and failing as loudly as they must.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tallybook_lab::bare::{Bare, BareOptions};
+use tallybook_lab::experiment::runner::{Bench, Programs, Stage, Summary, make, write_report};
+use tallybook_lab::experiment::{Experiment, PlannedRun, Scale, Subject, find, with_repetitions};
+use tallybook_lab::report::load_records;
+use tallybook_lab::spec::{Length, Spec, Workload};
+use tallybook_lab::{Error, Result};
+
+use crate::harness::quick;
+
+fn programs() -> Programs {
+    let verb = |name: &str| -> Vec<OsString> {
+        vec![env!("CARGO_BIN_EXE_tallybook-lab").into(), name.into()]
+    };
+    Programs { child: verb("child"), ..Programs::default() }
+}
+
+fn made(experiment: &dyn Experiment, runs: &[PlannedRun], directory: &Path) -> Result<Summary> {
+    let programs = programs();
+    let bench = Bench { directory, programs: &programs, stop: Arc::default() };
+    make(experiment, runs, &bench, &mut |_| {})
+}
+
+/// The rivals experiment, short: two workloads that read and one that writes.
+fn few() -> (&'static dyn Experiment, Vec<PlannedRun>) {
+    let experiment = find("rivals").unwrap();
+    let mut runs = with_repetitions(experiment.runs(Scale::Tiny, &[]).unwrap(), 1);
+    let wanted = [Workload::ReadRandom, Workload::ReadMissing, Workload::Overwrite];
+    runs.retain(|run| wanted.contains(&run.spec.workload));
+    assert_eq!(runs.len(), 3);
+    (experiment, runs)
+}
+
+fn stores_left(directory: &Path) -> bool {
+    directory.join("lab-stores").exists()
+}
+
+#[test]
+fn rivals_runs_to_a_report_without_any_rival() {
+    let dir = tempfile::tempdir().unwrap();
+    let experiment = find("rivals").unwrap();
+    let runs = with_repetitions(experiment.runs(Scale::Tiny, &[]).unwrap(), 1);
+    let summary = made(experiment, &runs, dir.path()).unwrap();
+    assert_eq!(summary, Summary { made: Workload::ALL.len(), ..Summary::default() });
+    let report = write_report(experiment, dir.path(), "rerun").unwrap();
+    assert!(report.records().iter().all(|record| record.outcome.operations > 0));
+    let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
+    assert!(Workload::ALL.iter().all(|workload| page.contains(workload.name())));
+    assert!(!stores_left(dir.path()));
+}
+
+#[test]
+fn what_is_there_is_not_made_again_and_a_stop_keeps_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (experiment, runs) = few();
+    let stop = Arc::new(AtomicBool::new(false));
+    let programs = programs();
+    let bench = Bench { directory: dir.path(), programs: &programs, stop: stop.clone() };
+    let mut lefts = Vec::new();
+    let summary = make(experiment, &runs, &bench, &mut |status| {
+        lefts.push(status.left);
+        if status.number == 2 && status.stage == Stage::Filling(None) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let summary = summary.unwrap();
+    assert!(summary.interrupted && summary.failed.is_empty(), "{summary:?}");
+    assert_eq!((lefts[0], summary.made), (None, 1));
+    assert!(lefts.last().unwrap().is_some() && !stores_left(dir.path()));
+    let summary = made(experiment, &runs, dir.path()).unwrap();
+    assert_eq!((summary.kept, summary.made), (1, 2));
+    let again = made(experiment, &runs, dir.path()).unwrap();
+    assert_eq!((again.kept, again.made), (3, 0));
+    // The interrupted one is in the file, and counts no more.
+    let report = write_report(experiment, dir.path(), "rerun").unwrap();
+    assert_eq!(report.records().len(), 3);
+    assert!(report.records().iter().all(|record| record.outcome.invalid.is_none()));
+}
+
+#[test]
+fn wrong_data_is_a_failed_run_and_the_others_are_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let (experiment, runs) = few();
+    // It answers a constant, which nobody put.
+    let server = Bare::start(BareOptions::default()).unwrap();
+    let spec = Spec { keys: 300, length: Length::Operations(500), ..runs[0].spec.clone() };
+    let liar = PlannedRun {
+        subject: Subject::Url { url: server.url() },
+        target: "liar".into(),
+        options: quick(),
+        shared_store: None,
+        spec,
+        ..runs[0].clone()
+    };
+    let all = [vec![liar], runs].concat();
+    let summary = made(experiment, &all, dir.path()).unwrap();
+    assert_eq!((summary.made, summary.failed.len()), (4, 1), "{summary:?}");
+    assert!(summary.failed[0].contains("wrong data"), "{summary:?}");
+    let records = load_records(&dir.path().join("runs.jsonl")).unwrap();
+    let why = records[0].outcome.invalid.as_ref().unwrap();
+    assert!(why.contains("wrong data"), "{why}");
+    assert!(records[1..].iter().all(|record| record.outcome.invalid.is_none()));
+}
+
+#[test]
+fn a_setting_that_is_refused_is_a_failed_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let (experiment, mut runs) = few();
+    runs.truncate(1);
+    let settings = BTreeMap::from([("speed".to_owned(), "high".to_owned())]);
+    runs[0].subject = Subject::Engine { settings };
+    let summary = made(experiment, &runs, dir.path()).unwrap();
+    assert!(summary.failed[0].contains("inline_max_bytes"), "{summary:?}");
+    assert!(!stores_left(dir.path()));
+}
+
+#[test]
+fn missing_rivals_and_a_small_disk_are_said_before_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let experiment = find("rivals").unwrap();
+    let runs = experiment.runs(Scale::Tiny, &["lmdb".to_owned()]).unwrap();
+    let error = made(experiment, &runs, dir.path()).unwrap_err().to_string();
+    assert!(error.contains("cargo build --release --manifest-path rivals/Cargo.toml"), "{error}");
+    let programs = Programs { rivals: Some(PathBuf::from("./not-there")), ..programs() };
+    assert!(programs.check(&runs).unwrap_err().to_string().contains("./not-there"));
+    let (experiment, mut runs) = few();
+    runs[2].spec.keys = 1 << 46;
+    let error = made(experiment, &runs, dir.path()).unwrap_err();
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    assert_eq!(std::fs::read(dir.path().join("runs.jsonl")).unwrap(), b"");
+}
+
+#[test]
+fn two_experiments_do_not_share_a_directory_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (experiment, runs) = few();
+    let mut second = None;
+    let programs = programs();
+    let bench = Bench { directory: dir.path(), programs: &programs, stop: Arc::default() };
+    make(experiment, &runs[..1], &bench, &mut |_| {
+        second.get_or_insert_with(|| made(experiment, &runs, dir.path()));
+    })
+    .unwrap();
+    let error = second.unwrap().unwrap_err().to_string();
+    assert!(error.contains("under way"), "{error}");
+}
