@@ -4,6 +4,7 @@
 //! is an error.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -22,11 +23,24 @@ const ANSWER_BYTES_MAX: u64 = 256 << 20;
 pub(crate) struct Admin {
     agent: Agent,
     base: String,
+    token: Option<String>,
+}
+
+/// The token in a file, without the white space around it.
+pub(crate) fn read_token(path: &Path) -> Result<String, UsageError> {
+    match std::fs::read_to_string(path) {
+        Ok(token) => Ok(token.trim().to_owned()),
+        Err(error) => {
+            Err(UsageError(format!("cannot read the admin token in {}: {error}", path.display())))
+        }
+    }
 }
 
 impl Admin {
     /// The listener at `url`, such as `http://127.0.0.1:9080`; `http://` may be left out.
-    pub(crate) fn at(url: &str) -> Result<Admin, UsageError> {
+    /// `token_file` holds the token that it wants, if it wants one.
+    pub(crate) fn at(url: &str, token_file: Option<&Path>) -> Result<Admin, UsageError> {
+        let token = token_file.map(read_token).transpose()?;
         let base = base(url).ok_or_else(|| {
             UsageError(format!("{url:?} is not a URL such as http://127.0.0.1:9080"))
         })?;
@@ -37,7 +51,7 @@ impl Admin {
             // The listener is this machine's own, most often; a proxy could not even reach it.
             .proxy(None)
             .build();
-        Ok(Admin { agent: config.into(), base })
+        Ok(Admin { agent: config.into(), base, token })
     }
 
     /// Its URL.
@@ -56,8 +70,11 @@ impl Admin {
     /// The bytes that it answers to `GET path`, for which it may take `expected` and a bit more.
     pub(crate) fn fetch(&self, path: &str, expected: Duration) -> anyhow::Result<Vec<u8>> {
         let url = format!("{}{path}", self.base);
-        let request =
+        let mut request =
             self.agent.get(&url).config().timeout_global(Some(expected + TIMEOUT)).build();
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
         let mut response = request.call().map_err(|error| self.explain(error))?;
         let status = response.status();
         let answer = response

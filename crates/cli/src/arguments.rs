@@ -254,6 +254,9 @@ pub(crate) struct StagesArguments {
     /// The server's admin listener
     #[arg(default_value = "http://127.0.0.1:9080")]
     pub(crate) url: String,
+    /// File that holds the admin token, if the listener wants one
+    #[arg(long, value_name = "FILE", env = "TALLYBOOK_ADMIN_TOKEN_FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Only the last 5 to 10 seconds, instead of all since the start
     #[arg(long)]
     pub(crate) interval: bool,
@@ -340,6 +343,9 @@ pub(crate) struct ProfileArguments {
     pub(crate) kind: ProfileKind,
     /// The server's admin listener, such as http://127.0.0.1:9080
     pub(crate) url: String,
+    /// File that holds the admin token, if the listener wants one
+    #[arg(long, value_name = "FILE", env = "TALLYBOOK_ADMIN_TOKEN_FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// How long to look
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=300))]

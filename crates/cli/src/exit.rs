@@ -109,7 +109,9 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     }
     if let Some(error) = cause.downcast_ref::<ServerError>() {
         return Some(match error {
-            ServerError::InvalidOption(_) | ServerError::Insecure { .. } => Exit::Usage,
+            ServerError::InvalidOption(_)
+            | ServerError::Insecure { .. }
+            | ServerError::NoAdminToken { .. } => Exit::Usage,
             _ => Exit::Failure,
         });
     }

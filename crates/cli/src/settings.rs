@@ -12,8 +12,9 @@ use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 use tallybook::options::{Durability, LEVEL_COUNT, Options, Reading};
 use tallybook::resources::ResourceOptions;
-use tallybook_server::{DurabilityLevel, Limits, ServerOptions, Timeouts};
+use tallybook_server::{AdminToken, DurabilityLevel, Limits, ServerOptions, Timeouts};
 
+use crate::admin::read_token;
 use crate::exit::UsageError;
 use crate::log::LogFormat;
 use crate::units::{AdminAddress, ByteCount, CompressionName, DurabilityName, ReadingName, Span};
@@ -160,6 +161,12 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     log_interval_secs: Option<u32>,
 
+    /// File that holds the token which requests to the admin listener must bring; needed where other
+    /// machines can reach it [default: none]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin_token_file: Option<PathBuf>,
+
     /// Listen on addresses other than loopback although there is neither authentication nor TLS
     #[arg(long, action = ArgAction::SetTrue)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -216,6 +223,9 @@ impl Settings {
             ServerOptions { allow_insecure: self.allow_insecure, ..Default::default() };
         set(&mut options.listen, self.listen);
         set(&mut options.admin, self.admin.map(AdminAddress::address));
+        if let Some(path) = &self.admin_token_file {
+            options.admin_token = Some(AdminToken::new(&read_token(path)?).map_err(usage)?);
+        }
         set(&mut options.threads, self.threads);
         set(&mut options.log_interval_secs, self.log_interval_secs);
         set(&mut options.limits, self.limits.clone());
@@ -229,7 +239,7 @@ impl Settings {
                 options.interval_ms = ms;
             }
         }
-        options.check().map_err(|error| UsageError(error.to_string()))?;
+        options.check().map_err(usage)?;
         Ok(options)
     }
 
@@ -267,6 +277,10 @@ impl Settings {
         }
         options
     }
+}
+
+fn usage(error: tallybook_server::Error) -> UsageError {
+    UsageError(error.to_string())
 }
 
 fn set<T>(field: &mut T, value: Option<T>) {

@@ -23,6 +23,12 @@ pub enum Error {
         /// The address asked for.
         address: SocketAddr,
     },
+    /// The admin listener's address is reachable from other machines, and there is no token. Give one, or
+    /// listen on loopback.
+    NoAdminToken {
+        /// The address asked for.
+        address: SocketAddr,
+    },
     /// A setting is out of its documented range. Fix the setting.
     InvalidOption(String),
     /// The system refused a thread, a socket or an event queue. Raise the limit it names.
@@ -47,6 +53,11 @@ impl std::fmt::Display for Error {
                  without authentication and TLS anyone who reaches it can read and delete \
                  everything. Listen on 127.0.0.1, or set allow_insecure if that is meant"
             ),
+            Error::NoAdminToken { address } => write!(
+                f,
+                "refusing to listen on {address} for administration: other machines can reach this \
+                 address, and there is no admin token. Set admin_token, or listen on 127.0.0.1"
+            ),
             Error::InvalidOption(what) => write!(f, "invalid option: {what}"),
             Error::Io { what, source } => write!(f, "cannot make {what}: {source}"),
         }
@@ -57,7 +68,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Bind { source, .. } | Error::Io { source, .. } => Some(source),
-            Error::Insecure { .. } | Error::InvalidOption(_) => None,
+            Error::Insecure { .. } | Error::NoAdminToken { .. } | Error::InvalidOption(_) => None,
         }
     }
 }

@@ -6,6 +6,7 @@
 
 // Vocabulary.
 mod error;
+mod token;
 mod options;
 mod engine;
 mod admission;
@@ -48,3 +49,4 @@ pub use engine::Engine;
 pub use error::{Error, Result};
 pub use options::{DurabilityLevel, Limits, ServerOptions, Timeouts};
 pub use server::{Server, ShutdownHandle};
+pub use token::AdminToken;

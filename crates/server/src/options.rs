@@ -7,6 +7,7 @@ use tallybook::key::VALUE_BYTES_MAX;
 use tallybook::options::Durability;
 
 use crate::error::{Error, Result};
+use crate::token::AdminToken;
 
 /// Settings of one server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -30,6 +31,10 @@ pub struct ServerOptions {
     pub log_interval_secs: u32,
     /// Listen on addresses other machines can reach, though nothing guards them. Default false.
     pub allow_insecure: bool,
+    /// What requests to the admin listener must bring; health is answered without. An address that other
+    /// machines can reach needs one. Default none.
+    #[serde(skip)]
+    pub admin_token: Option<AdminToken>,
     /// Limits on sizes and numbers.
     pub limits: Limits,
     /// Limits on time.
@@ -134,6 +139,7 @@ impl Default for ServerOptions {
             retry_after_secs: 1,
             log_interval_secs: 30,
             allow_insecure: false,
+            admin_token: None,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
         }

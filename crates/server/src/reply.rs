@@ -46,6 +46,12 @@ pub(crate) const fn bad_request(message: &'static str) -> Problem {
     Problem { status: StatusCode::BAD_REQUEST, kind: "bad_request", message }
 }
 
+/// 401, of the admin listener.
+pub(crate) const UNAUTHORIZED: Problem = Problem {
+    status: StatusCode::UNAUTHORIZED,
+    kind: "unauthorized",
+    message: "this listener wants the admin token, as Bearer or as the password of Basic",
+};
 /// 404.
 pub(crate) const NOT_FOUND: Problem =
     Problem { status: StatusCode::NOT_FOUND, kind: "not_found", message: "the key is absent" };

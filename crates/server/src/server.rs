@@ -62,6 +62,12 @@ impl<E: Engine> Server<E> {
                 return Err(Error::Insecure { address });
             }
         }
+        if let Some(address) = options.admin
+            && !address.ip().to_canonical().is_loopback()
+            && options.admin_token.is_none()
+        {
+            return Err(Error::NoAdminToken { address });
+        }
         let (data, data_address) = listen(options.listen)?;
         let admin = options.admin.map(listen).transpose()?;
         let stop = Arc::new(watch::Sender::new(false));

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderValue};
+use hyper::header::{CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::service::Service;
 use hyper::{HeaderMap, Method, Request, Uri};
 use tallybook::key::KEY_BYTES_MAX;
@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::link::Link;
 use crate::meter::Operation;
 use crate::query::{BadEscape, Key, first};
-use crate::reply::{Problem, Reply, bad_request, method_not_allowed};
+use crate::reply::{Problem, Reply, UNAUTHORIZED, bad_request, method_not_allowed};
 use crate::scan::BAD_ESCAPE;
 use crate::upload::{self, Purpose, Upload};
 use crate::write::{Mutation, Verb};
@@ -80,6 +80,7 @@ impl<E: Engine> Requests<E> {
             "/v0/status" | "/readyz" => readable(head, |headers| health::ready(&self.api, headers)),
             "/healthz" => readable(head, health::live),
             _ if data && path.starts_with("/kv/") => self.item(head, body),
+            _ if !data && !self.is_admitted(&head.headers) => self.ask_for_token(),
             _ if !data => {
                 match admin::route(&self.api, &self.link, &head.method, &head.uri, head.headers) {
                     Ok(answer) => answer.into(),
@@ -88,6 +89,19 @@ impl<E: Engine> Requests<E> {
             }
             _ => self.refuse(head.headers, NO_SUCH_PATH),
         }
+    }
+
+    /// Whether a request to the admin listener brings what it must.
+    fn is_admitted(&self, headers: &HeaderMap) -> bool {
+        self.api.options.admin_token.as_ref().is_none_or(|token| token.is_in(headers))
+    }
+
+    fn ask_for_token(&self) -> State<E> {
+        let mut reply = self.api.refuse(HeaderMap::new(), UNAUTHORIZED);
+        // A browser then asks its user, and sends the answer along from there on.
+        let scheme = HeaderValue::from_static("Basic realm=\"tallybook admin\", charset=\"UTF-8\"");
+        reply.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        reply.into()
     }
 
     /// What the meter counts a request as; `None` on the admin listener.

@@ -28,7 +28,7 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> anyhow::Result<Exit> {
         name(format),
         u8::from(arguments.full),
     );
-    let admin = Admin::at(&arguments.url)?;
+    let admin = Admin::at(&arguments.url, arguments.token_file.as_deref())?;
     let duration = Duration::from_secs(arguments.seconds.into());
     let profile = fetch_counting_down(admin, page, duration)?;
     match &arguments.output {

@@ -2,9 +2,9 @@
 
 use tallybook::options::Options;
 use tallybook::store::Store;
-use tallybook_server::{Error, Server};
+use tallybook_server::{AdminToken, Error, Server};
 
-use crate::harness::{options, start};
+use crate::harness::{options, start, start_with};
 
 #[test]
 fn second_server_on_the_port_fails() {
@@ -35,9 +35,42 @@ fn address_others_can_reach_needs_consent() {
         let error = Server::bind(options.clone(), store.clone()).err().unwrap();
         assert!(matches!(error, Error::Insecure { .. }), "{error}");
         options.allow_insecure = true;
+        if options.admin == Some(open) {
+            let error = Server::bind(options.clone(), store.clone()).err().unwrap();
+            assert!(matches!(error, Error::NoAdminToken { .. }), "{error}");
+            options.admin_token = Some(AdminToken::new("a-token-of-no-use").unwrap());
+        }
         assert!(Server::bind(options, store.clone()).is_ok());
     }
     store.close().unwrap();
+}
+
+#[test]
+fn admin_listener_with_a_token_answers_only_who_brings_it() {
+    let mut options = options();
+    options.admin_token = Some(AdminToken::new("0123456789abcdef").unwrap());
+    let running = start_with(options);
+    let ask = |path: &str, authorization: &str| {
+        let mut stream = std::net::TcpStream::connect(running.admin).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n");
+        std::io::Write::write_all(&mut stream, format!("{head}{authorization}\r\n").as_bytes())
+            .unwrap();
+        let mut answer = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+        answer
+    };
+    for path in ["/", "/metrics", "/stages", "/stats", "/debug/profile/cpu?seconds=1", "/nowhere"] {
+        for authorization in ["", "Authorization: Bearer 0123456789abcdeF\r\n"] {
+            let refused = ask(path, authorization);
+            assert!(refused.starts_with("HTTP/1.1 401 "), "{path}: {refused}");
+            assert!(refused.contains("www-authenticate: Basic "), "{refused}");
+        }
+    }
+    let admitted = ask("/stats", "Authorization: Bearer 0123456789abcdef\r\n");
+    assert!(admitted.starts_with("HTTP/1.1 200 "), "{admitted}");
+    // Health is for balancers, which have no token.
+    assert!(ask("/healthz", "").starts_with("HTTP/1.1 200 "));
+    assert!(ask("/readyz", "").starts_with("HTTP/1.1 200 "));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use screen::Screen;
 
 /// Prints the stages of a server.
 pub(crate) fn stages(arguments: &StagesArguments) -> anyhow::Result<Exit> {
-    let admin = Admin::at(&arguments.url)?;
+    let admin = Admin::at(&arguments.url, arguments.token_file.as_deref())?;
     let mut screen =
         (arguments.watch.is_some() && std::io::stdout().is_terminal() && !arguments.json)
             .then(Screen::default);
