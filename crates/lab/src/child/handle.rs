@@ -259,6 +259,10 @@ impl Child {
                 }
             }
         };
+        // The thread that listens holds the other reference until it has heard all.
+        while Arc::strong_count(&self.last_words) > 1 && since.elapsed() < Duration::from_secs(2) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let heard = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         let words = String::from_utf8_lossy(&heard).trim().to_owned();
         drop(heard);
