@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::MutexGuard;
 
 use crate::stages::{Recorder, Stage};
 use crate::vfs::cycles;
@@ -47,47 +47,6 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A reader-writer lock with a name.
-#[derive(Debug)]
-pub struct RwLock<T> {
-    name: Stage,
-    recorder: Arc<Recorder>,
-    inner: parking_lot::RwLock<T>,
-}
-
-impl<T> RwLock<T> {
-    /// A lock whose waits, of readers and writers, are recorded as `name`.
-    pub fn new(name: Stage, recorder: &Arc<Recorder>, value: T) -> RwLock<T> {
-        RwLock { name, recorder: recorder.clone(), inner: parking_lot::RwLock::new(value) }
-    }
-
-    /// Takes the lock for reading.
-    #[inline]
-    pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        match self.inner.try_read() {
-            Some(guard) => guard,
-            None => self.wait(|inner| inner.read()),
-        }
-    }
-
-    /// Takes the lock for writing.
-    #[inline]
-    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        match self.inner.try_write() {
-            Some(guard) => guard,
-            None => self.wait(|inner| inner.write()),
-        }
-    }
-
-    #[cold]
-    fn wait<'a, G>(&'a self, take: impl FnOnce(&'a parking_lot::RwLock<T>) -> G) -> G {
-        let from = cycles::now();
-        let guard = take(&self.inner);
-        self.recorder.note_wait(self.name, from);
-        guard
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,22 +56,22 @@ mod tests {
     fn only_who_waits_is_recorded_and_by_name() {
         let recorder = Arc::new(Recorder::new(0));
         let mutex = Mutex::new(Stage::LockTree, &recorder, 0);
-        let lock = RwLock::new(Stage::LockMemtable, &recorder, 0);
+        let other = Mutex::new(Stage::LockMemtable, &recorder, 0);
         *mutex.lock() += 1;
-        drop((lock.read(), lock.read()));
+        drop(other.lock());
         assert_eq!(recorder.stages().iter().count(), 0);
-        let (guard, reading) = (mutex.lock(), lock.read());
+        let (guard, held) = (mutex.lock(), other.lock());
         std::thread::scope(|scope| {
             scope.spawn(|| *mutex.lock() += 1);
-            scope.spawn(|| *lock.write() += 1);
+            scope.spawn(|| *other.lock() += 1);
             std::thread::sleep(Duration::from_millis(20));
-            drop((guard, reading));
+            drop((guard, held));
         });
         let stages = recorder.stages();
         for name in [Stage::LockTree, Stage::LockMemtable] {
             assert_eq!(stages.times(name).count(), 1, "{}", name.name());
         }
         assert_eq!(stages.iter().count(), 2);
-        assert_eq!((*mutex.lock(), *lock.read()), (2, 1));
+        assert_eq!((*mutex.lock(), *other.lock()), (2, 1));
     }
 }

@@ -18,7 +18,7 @@ use arena::Arena;
 use index::Index;
 use order::{Order, RunCursor};
 
-use crate::head::{Entry, EntryRef};
+use crate::head::EntryRef;
 use crate::iter::merging::Source;
 use crate::key::{self, SeqNo};
 use crate::lock::Mutex;
@@ -89,12 +89,8 @@ impl Memtable {
         self.seqno_max.fetch_max(seqno, Ordering::Relaxed);
     }
 
-    /// The newest version of a key at or below `max_seqno`. Range deletions are the caller's matter.
-    pub fn get(&self, user_key: &[u8], max_seqno: SeqNo) -> Option<Entry> {
-        self.find(user_key, key::hash(user_key), max_seqno).map(|entry| entry.to_entry())
-    }
-
-    /// The same without a copy; `hash` is `key::hash` of the key.
+    /// The newest version of a key at or below `max_seqno`; `hash` is `key::hash` of the key. Range
+    /// deletions are the caller's matter.
     #[inline]
     pub fn find(&self, user_key: &[u8], hash: u64, max_seqno: SeqNo) -> Option<EntryRef<'_>> {
         let is_key = |record| self.arena.record(record).key() == user_key;
@@ -160,7 +156,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::head::BodyRef;
+    use crate::head::{BodyRef, Entry};
     use crate::iter::{InternalIterator, MergingIterator};
     use crate::key::SEQNO_MAX;
 
@@ -180,6 +176,10 @@ mod tests {
         memtable.insert(key, &entry);
     }
 
+    fn get(memtable: &Memtable, key: &[u8], max_seqno: SeqNo) -> Option<Entry> {
+        memtable.find(key, key::hash(key), max_seqno).map(|entry| entry.to_entry())
+    }
+
     fn cursor(memtable: &Arc<Memtable>) -> MergingIterator {
         MergingIterator::new(memtable.sources().collect())
     }
@@ -190,10 +190,10 @@ mod tests {
         put(&memtable, b"a", 1);
         put(&memtable, b"b", 2);
         put(&memtable, b"a", 3);
-        assert_eq!(memtable.get(b"a", SEQNO_MAX).unwrap().seqno, 3);
-        assert_eq!(memtable.get(b"a", 2).unwrap().seqno, 1);
-        assert_eq!(memtable.get(b"b", 1), None);
-        assert_eq!(memtable.get(b"aa", SEQNO_MAX), None);
+        assert_eq!(get(&memtable, b"a", SEQNO_MAX).unwrap().seqno, 3);
+        assert_eq!(get(&memtable, b"a", 2).unwrap().seqno, 1);
+        assert_eq!(get(&memtable, b"b", 1), None);
+        assert_eq!(get(&memtable, b"aa", SEQNO_MAX), None);
         assert_eq!((memtable.entries(), memtable.keys(), memtable.seqno_max()), (3, 2, 3));
     }
 
@@ -260,7 +260,7 @@ mod tests {
                         let seqno = visible.load(Ordering::Acquire);
                         if seqno > 0 {
                             at = (at.wrapping_mul(0x5851_f42d_4c95_7f2d) + 1) % seqno;
-                            let found = memtable.get(&key(at), seqno).expect("a visible key");
+                            let found = get(memtable, &key(at), seqno).expect("a visible key");
                             assert!(found.seqno > at && found.seqno <= seqno);
                         }
                         if seqno == 20_000 {
@@ -295,7 +295,7 @@ mod tests {
             let mut iter = cursor(&memtable);
             for (key, seqno) in probes {
                 let next = model.range((key.clone(), SEQNO_MAX - seqno)..).next();
-                let found = memtable.get(&key, seqno).map(|entry| SEQNO_MAX - entry.seqno);
+                let found = get(&memtable, &key, seqno).map(|entry| SEQNO_MAX - entry.seqno);
                 let expected = next.filter(|((next, _), ())| *next == key).map(|((_, age), ())| *age);
                 prop_assert_eq!(found, expected);
                 iter.seek(&key, seqno).unwrap();

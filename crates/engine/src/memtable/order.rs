@@ -5,6 +5,7 @@
 //! compared by eight bytes of its key that follow what all keys of its run begin with; the key itself
 //! is looked at only where those are equal.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -88,8 +89,8 @@ impl Run {
     fn merge(arena: &Arena, left: &Run, right: &Run) -> Run {
         let same = left.common.iter().zip(&right.common).take_while(|(a, b)| a == b).count();
         let mut merged = Vec::with_capacity(left.records.len() + right.records.len());
-        let (left, right) = (left.with_common(arena, same), right.with_common(arena, same));
-        let (mut a, mut b) = (&left.records[..], &right.records[..]);
+        let (older, newer) = (left.behind(arena, same), right.behind(arena, same));
+        let (mut a, mut b) = (&older[..], &newer[..]);
         while let (Some((&x, rest_a)), Some((&y, rest_b))) = (a.split_first(), b.split_first()) {
             let order = x.0.cmp(&y.0).then_with(|| compare_whole(arena, x.1, y.1));
             if order == Ordering::Less {
@@ -105,19 +106,16 @@ impl Run {
         Run { common: left.common[..same].into(), records: merged.into() }
     }
 
-    /// The same records with the prefixes behind the first `common` bytes.
-    fn with_common(&self, arena: &Arena, common: usize) -> std::borrow::Cow<'_, Run> {
+    /// The records with the prefixes behind the first `common` bytes.
+    fn behind(&self, arena: &Arena, common: usize) -> Cow<'_, [(u64, RecordRef)]> {
         if common == self.common.len() {
-            return std::borrow::Cow::Borrowed(self);
+            return Cow::Borrowed(&self.records);
         }
         let shifted = self
             .records
             .iter()
             .map(|&(_, record)| (prefix(arena.record(record).key(), common), record));
-        std::borrow::Cow::Owned(Run {
-            common: self.common[..common].into(),
-            records: shifted.collect(),
-        })
+        Cow::Owned(shifted.collect())
     }
 
     /// How many records come before (`user_key`, `seqno`).
@@ -138,12 +136,6 @@ impl Run {
                 key::compare(record.key(), record.seqno(), user_key, seqno) == Ordering::Less
             }
         })
-    }
-}
-
-impl Clone for Run {
-    fn clone(&self) -> Self {
-        Run { common: self.common.clone(), records: self.records.clone() }
     }
 }
 

@@ -227,12 +227,6 @@ impl Trace<'_> {
         self.since(stage, self.started);
     }
 
-    /// Whether the operation is one that is timed.
-    #[inline]
-    pub fn is_timed(&self) -> bool {
-        self.last != 0
-    }
-
     #[cold]
     fn record(&self, stage: Stage, from: u64) -> u64 {
         let now = cycles::now();

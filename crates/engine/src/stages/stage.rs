@@ -141,7 +141,7 @@ named! {
         LockSync = "lock.sync",
         /// Waiting for the spare segments.
         LockSpares = "lock.spares",
-        /// Waiting for the memtable's map.
+        /// Waiting for the order of a memtable to be made, for a scan or a flush.
         LockMemtable = "lock.memtable",
     }
 }

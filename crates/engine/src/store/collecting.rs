@@ -25,7 +25,7 @@ use crate::head::{Body, Entry};
 use crate::journal::{
     Collected, CollectedIndex, CollectedWriter, Record, Segment, SegmentReader, Step, ValuePlace,
 };
-use crate::key::{SEQNO_MAX, SeqNo, ValueKind};
+use crate::key::{self, SEQNO_MAX, SeqNo, ValueKind};
 use crate::stages::Stage;
 use crate::version::{SegmentKind, SegmentMeta, VersionEdit};
 
@@ -228,10 +228,11 @@ impl Collector<'_> {
         offset: u64,
     ) -> Result<Option<Entry>> {
         let mut trace = self.inner.recorder.begin_unrecorded();
+        let hash = key::hash(key);
         let after = self.snapshots.partition_point(|&snapshot| snapshot < seqno);
         let readers = self.snapshots[after..].iter().rev().copied();
         for reader in std::iter::once(SEQNO_MAX).chain(readers) {
-            let found = find_in_tables(&self.state.version, key, reader, true, &mut trace)?;
+            let found = find_in_tables(&self.state.version, key, hash, reader, true, &mut trace)?;
             let Some(entry) = found.entry.filter(|entry| entry.seqno == seqno) else { continue };
             if let Body::Ref(pointer) = &entry.body
                 && let Some((to, at)) = self.state.segments.locate(pointer)

@@ -14,7 +14,7 @@ use crate::file_name;
 use crate::head::{Body, ValuePointer};
 use crate::iter::InternalIterator;
 use crate::journal::{copy_segment, verify_segment};
-use crate::key::{SEQNO_MAX, SeqNo};
+use crate::key::{self, SEQNO_MAX, SeqNo};
 use crate::manifest::Manifest;
 use crate::version::{LiveTable, VersionEdit};
 
@@ -217,8 +217,10 @@ impl Inner {
             return Ok(offset + u64::from(pointer.length) <= segment.end());
         }
         let mut trace = self.recorder.begin_unrecorded();
+        let hash = key::hash(user_key);
         for reader in self.snapshots.list().into_iter().chain([SEQNO_MAX]) {
-            let seen = find_in_tables(&state.version, user_key, reader, true, &mut trace)?.entry;
+            let seen =
+                find_in_tables(&state.version, user_key, hash, reader, true, &mut trace)?.entry;
             if seen.is_some_and(|entry| entry.seqno == seqno) {
                 return Ok(false);
             }

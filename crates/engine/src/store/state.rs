@@ -48,11 +48,12 @@ impl ReadState {
         trace: &mut Trace<'_>,
     ) -> Result<Option<Entry>> {
         let mark = trace.mark();
-        let found = match self.find_in_memtables(user_key, seqno) {
+        let hash = key::hash(user_key);
+        let found = match self.find_in_memtables(user_key, hash, seqno) {
             Some(entry) => Found { entry, level: None },
             None => {
                 trace.skip();
-                find_in_tables(&self.version, user_key, seqno, wait, trace)?
+                find_in_tables(&self.version, user_key, hash, seqno, wait, trace)?
             }
         };
         let (exit, stage) = found.end();
@@ -64,8 +65,7 @@ impl ReadState {
     /// As `find`, in the memtables: `None` when they know nothing of the key, `Some(None)` when it is
     /// in a deleted range.
     #[inline]
-    fn find_in_memtables(&self, user_key: &[u8], seqno: SeqNo) -> Option<Option<Entry>> {
-        let hash = key::hash(user_key);
+    fn find_in_memtables(&self, user_key: &[u8], hash: u64, seqno: SeqNo) -> Option<Option<Entry>> {
         for memtable in self.memtables() {
             let cover = memtable.cover(user_key, seqno);
             if let Some(entry) = memtable.find(user_key, hash, seqno) {
@@ -121,15 +121,16 @@ impl Found {
     }
 }
 
-/// The newest version of a key at or below `seqno` in the tables, newest run first.
+/// The newest version of a key at or below `seqno` in the tables, newest run first. `hash` is `key::hash`
+/// of the key.
 pub(crate) fn find_in_tables(
     version: &Version,
     user_key: &[u8],
+    hash: u64,
     seqno: SeqNo,
     wait: bool,
     trace: &mut Trace<'_>,
 ) -> Result<Found> {
-    let hash = key::hash(user_key);
     for (level, runs) in version.levels.iter().enumerate() {
         for run in &runs.runs {
             let Some(live) = run.find(user_key) else {

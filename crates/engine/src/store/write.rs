@@ -246,12 +246,11 @@ impl Inner {
     /// Whether anything newer than `seqno` may touch the key. Requires: the commit lock.
     fn changed_since(&self, key: &[u8], seqno: SeqNo) -> bool {
         let state = self.state.load();
+        let hash = key::hash(key);
         // A write since is in a memtable, or in a table that a flush has just made of one.
         state.version.tables().any(|(_, table)| table.properties.seqno_max > seqno)
             || state.memtables().any(|memtable| {
-                memtable
-                    .find(key, key::hash(key), SEQNO_MAX)
-                    .is_some_and(|entry| entry.seqno > seqno)
+                memtable.find(key, hash, SEQNO_MAX).is_some_and(|entry| entry.seqno > seqno)
                     || memtable.cover(key, SEQNO_MAX) > seqno
             })
     }
