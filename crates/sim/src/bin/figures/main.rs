@@ -4,6 +4,7 @@
 //! written; a difference ends the run.
 
 mod bulk;
+mod flame;
 mod inline;
 mod overwrite;
 mod paired;
@@ -32,6 +33,8 @@ usage: figures bulk DIR [SMALL_KEYS] [LARGE_KEYS]
            66 intervals, 8000 operations a second, values of 6144 bytes; figures to OUT/intervals.jsonl
        figures stages-report OUT
            tables and pictures of OUT/intervals.jsonl, in OUT
+       figures flame TITLE UNIT
+           draws folded stacks, from standard input to standard output
        figures steady ADDRESS [RATE] [SECONDS] [CONNECTIONS]
            PUTs 100-byte values to the server at ADDRESS at RATE a second (default 20000) for SECONDS
            (default 40) over CONNECTIONS (default 4)
@@ -57,6 +60,9 @@ fn main() {
         "abandon" => bulk::abandon(&dir),
         "recent" => {
             recent::run(&dir, number(2, 2_000_000), number(3, 500_000), number(4, 9), number(5, 8))
+        }
+        "flame" => {
+            flame::run(&arguments[1], arguments.get(2).unwrap_or_else(|| usage()));
         }
         "inline" => inline::run(&dir),
         "stages" => {
