@@ -27,6 +27,7 @@ mod tests;
 pub use builder::{BuildTimes, BuiltTable, INLINE_BYTES_MAX, TableBuilder, TableBuilderOptions};
 pub use inspect::inspect;
 pub use iter::TableIter;
+pub(crate) use point_index::{Candidates, PointIndex};
 pub use properties::{Properties, SegmentRef};
 pub use reader::Table;
 pub use verify::Damage;

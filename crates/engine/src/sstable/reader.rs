@@ -20,7 +20,7 @@ use crate::range_tombstone::RangeTombstones;
 use crate::sstable::block::Block;
 use crate::sstable::fences::Fences;
 use crate::sstable::footer::{FOOTER_BYTES, Footer};
-use crate::sstable::point_index::{Place, PointIndex};
+use crate::sstable::point_index::{Candidates, Place, PointIndex};
 use crate::sstable::properties::Properties;
 use crate::sstable::range_deletions;
 use crate::sstable::source::{BlockBytes, Purpose, TableSource};
@@ -100,9 +100,23 @@ impl Table {
         wait: bool,
         trace: &mut Trace<'_>,
     ) -> Result<Option<Entry>> {
+        self.get_among(&mut self.index.candidates(hash), user_key, hash, max_seqno, wait, trace)
+    }
+
+    /// As `get`, with what the point index says of the key.
+    #[inline]
+    pub(crate) fn get_among(
+        &self,
+        candidates: &mut Candidates<'_>,
+        user_key: &[u8],
+        hash: u64,
+        max_seqno: SeqNo,
+        wait: bool,
+        trace: &mut Trace<'_>,
+    ) -> Result<Option<Entry>> {
         let purpose = Purpose::Lookup { wait };
         let mut excluded = Exit::FileFilter;
-        for place in self.index.candidates(hash) {
+        for place in candidates {
             trace.lap(Stage::TableFilter);
             if let Some(entry) = self.source.recent_entry(place, hash, user_key)
                 && entry.seqno <= max_seqno
@@ -219,6 +233,11 @@ impl Table {
     /// What the table holds, in numbers.
     pub fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    /// Where its keys are.
+    pub(crate) fn point_index(&self) -> &PointIndex {
+        &self.index
     }
 
     /// The deleted ranges.

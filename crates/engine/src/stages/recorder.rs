@@ -188,7 +188,15 @@ impl Trace<'_> {
     /// Counts that a read, or a request to a file, ended here.
     #[inline]
     pub fn count(&self, exit: Exit) {
-        self.shard.exits[exit as usize].fetch_add(1, Ordering::Relaxed);
+        self.count_many(exit, 1);
+    }
+
+    /// Counts so many exits.
+    #[inline]
+    pub fn count_many(&self, exit: Exit, count: u64) {
+        if count > 0 {
+            self.shard.exits[exit as usize].fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     /// Ends a stage that began when the last one ended.

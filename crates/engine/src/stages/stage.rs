@@ -73,9 +73,9 @@ named! {
         HeadLower = "head.lower",
         /// Finding that there is none.
         HeadMissed = "head.missed",
-        /// In one run: finding the file that may hold the key.
+        /// In eight runs at once: finding the file of each that may hold the key.
         TableIndex = "table.index",
-        /// In one file: asking the point index whether and where the key is.
+        /// Asking the point indexes of these files whether and where the key is, up to the next file that may have it.
         TableFilter = "table.filter",
         /// Getting an entry that was read lately, without its block.
         TableRecent = "table.recent",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use arc_swap::Guard;
 use bytes::Bytes;
 
 use super::inner::Inner;
@@ -20,8 +21,8 @@ impl Inner {
     /// Of a state newer than the SeqNo, a compaction may have dropped the version that the SeqNo sees.
     /// With a state older than the SeqNo, the active memtable, which still grows, may point into a
     /// journal segment that the state doesn't know. So the SeqNo is read between two equal states.
-    fn view(&self, seqno: Option<SeqNo>) -> (Arc<ReadState>, SeqNo) {
-        let mut state = self.state.load_full();
+    fn view(&self, seqno: Option<SeqNo>) -> (Guard<Arc<ReadState>>, SeqNo) {
+        let mut state = self.state.load();
         if let Some(seqno) = seqno {
             return (state, seqno);
         }
@@ -31,7 +32,7 @@ impl Inner {
             if Arc::ptr_eq(&state, &now) {
                 return (state, seqno);
             }
-            state = Arc::clone(&now);
+            state = now;
         }
     }
 
@@ -43,7 +44,7 @@ impl Inner {
         seqno: Option<SeqNo>,
         wait: bool,
         trace: &mut Trace<'_>,
-    ) -> Result<Option<(Arc<ReadState>, Entry)>> {
+    ) -> Result<Option<(Guard<Arc<ReadState>>, Entry)>> {
         check_key(key)?;
         self.check_open()?;
         let (state, seqno) = self.view(seqno);
@@ -110,6 +111,7 @@ impl Inner {
         self.check_open()?;
         add(&self.counters.scans, 1);
         let (state, seqno) = self.view(seqno);
+        let state = Guard::into_inner(state);
         Ok(Cursor::new(state, self.resources.clock.clone(), self.recorder.clone(), seqno, options))
     }
 }

@@ -16,7 +16,7 @@ use crate::key::{self, SeqNo};
 use crate::memtable::Memtable;
 use crate::options::LEVEL_COUNT;
 use crate::stages::{Exit, Stage, Trace};
-use crate::version::Version;
+use crate::version::{RUNS_AHEAD, Version};
 
 /// The memtables, tables and segments of a moment.
 #[derive(Debug, Clone)]
@@ -131,23 +131,35 @@ pub(crate) fn find_in_tables(
     wait: bool,
     trace: &mut Trace<'_>,
 ) -> Result<Found> {
-    for (level, runs) in version.levels.iter().enumerate() {
-        for run in &runs.runs {
-            let Some(live) = run.find(user_key) else {
-                trace.lap(Stage::TableIndex);
-                trace.count(Exit::FileIndex);
+    let directory = version.directory();
+    let (mut outside, mut excluded) = (0, 0);
+    for runs in directory.runs().chunks(RUNS_AHEAD) {
+        let tables = directory.find(runs, user_key, hash);
+        trace.lap(Stage::TableIndex);
+        for (run, table) in runs.iter().zip(tables) {
+            let Some(slot) = table else {
+                outside += 1;
                 continue;
             };
-            let table = live.table();
+            let mut candidates = slot.candidates(hash);
+            if candidates.is_empty() && !slot.has_range_tombstones {
+                excluded += 1;
+                continue;
+            }
+            let table = slot.live.table();
             let cover = table.range_tombstones().cover(user_key, seqno);
-            trace.lap(Stage::TableIndex);
-            let found = table.get(user_key, hash, seqno, wait, trace)?;
+            let found = table.get_among(&mut candidates, user_key, hash, seqno, wait, trace)?;
             if found.is_some() || cover > 0 {
+                trace.count_many(Exit::FileIndex, outside);
+                trace.count_many(Exit::FileFilter, excluded);
                 let entry = found.filter(|entry| entry.seqno > cover);
-                return Ok(Found { entry, level: Some(level) });
+                return Ok(Found { entry, level: Some(run.level) });
             }
         }
+        trace.lap(Stage::TableFilter);
     }
+    trace.count_many(Exit::FileIndex, outside);
+    trace.count_many(Exit::FileFilter, excluded);
     Ok(Found { entry: None, level: Some(LEVEL_COUNT) })
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Version;
+use super::directory::Directory;
 use super::edit::VersionEdit;
 use super::level::Level;
 use super::segments::{Referenced, SegmentSet};
@@ -80,6 +81,7 @@ impl Version {
             })
         }));
         self.check().map_err(misfit)?;
+        self.directory = Arc::new(Directory::new(&self.levels));
         Ok(self)
     }
 

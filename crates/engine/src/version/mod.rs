@@ -12,10 +12,12 @@ mod run_iter;
 mod edit;
 mod edit_coding;
 mod level;
+mod directory;
 mod apply;
 
 use std::sync::Arc;
 
+pub(crate) use directory::{Directory, RUNS_AHEAD};
 pub use edit::{Added, Clipped, Moved, Removed, VersionEdit};
 pub use level::{Level, Run};
 pub use run_iter::RunIter;
@@ -46,6 +48,8 @@ pub struct Version {
     pub seqno_next: SeqNo,
     /// A number that no file named here has. The store's own counter may be ahead.
     pub next_file_number: u64,
+    /// The way to the table of a key, made when `levels` is complete.
+    directory: Arc<Directory>,
 }
 
 impl Default for Version {
@@ -58,6 +62,7 @@ impl Default for Version {
             journal_synced: JournalPosition::default(),
             seqno_next: 1,
             next_file_number: 1,
+            directory: Arc::default(),
         }
     }
 }
@@ -86,6 +91,7 @@ impl Version {
                 *table = Arc::new(opener(table.meta.clone())?);
             }
         }
+        version.directory = Arc::new(Directory::new(&version.levels));
         Ok(version)
     }
 
@@ -110,6 +116,12 @@ impl Version {
             forwards: self.segments.forwards().collect(),
             ..VersionEdit::default()
         }
+    }
+
+    /// The way to the table of a key.
+    #[inline]
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
     }
 
     /// All runs with their levels, newest first.

@@ -16,6 +16,7 @@ pub mod cycles;
 pub mod disk;
 pub mod faulty;
 pub mod memory;
+pub mod prefetch;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use disk::DiskFileSystem;

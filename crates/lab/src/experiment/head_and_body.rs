@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::figures::{bar_of, case, different, median_of, of, or_dash};
-use super::{Experiment, PlannedRun, Scale, Subject, no_choice};
+use super::picks::{bar_of, case, different, median_of, of_valid, or_dash};
+use super::planning::only_ours;
+use super::{Experiment, PlannedRun, Scale, Subject};
 use crate::chart::{BarChart, LineChart, Point, Unit};
 use crate::error::Result;
 use crate::record::Record;
@@ -35,7 +36,7 @@ impl Experiment for HeadAndBody {
     }
 
     fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>> {
-        no_choice(self.name(), against)?;
+        only_ours(self.name(), against)?;
         let mut runs = Vec::new();
         let data_bytes: u64 = scale.pick(1 << 20, 512 << 20, 8 << 30);
         for repetition in 0..scale.pick(1, 3, 7) {
@@ -101,7 +102,7 @@ impl Experiment for HeadAndBody {
                 .log_y();
                 let mut cpu = BarChart::new("CPU per request; less is better", Unit::Microseconds);
                 let select = |request: &str, size: u32| {
-                    of(records, |one| {
+                    of_valid(records, |one| {
                         one.target == way
                             && case(one, "request") == request
                             && case(one, "data in") == place
@@ -111,7 +112,7 @@ impl Experiment for HeadAndBody {
                 for (request, _, kind) in REQUESTS {
                     let p50 = Metric::of_kind(Measure::P50, kind);
                     let points = sizes.iter().filter_map(|&size| {
-                        let bar = bar_of(&select(request, size), &p50)?;
+                        let bar = bar_of(&select(request, size), |one| p50.of(one))?;
                         let point = Point::new(f64::from(size), bar.value);
                         Some(Point { band: bar.interval, ..point })
                     });
@@ -122,7 +123,8 @@ impl Experiment for HeadAndBody {
                     let sides = REQUESTS.map(|(request, _, kind)| (select(request, size), kind));
                     let figure = |side: usize, measure| {
                         let (selection, kind) = &sides[side];
-                        median_of(selection, &Metric::of_kind(measure, *kind))
+                        let metric = Metric::of_kind(measure, *kind);
+                        median_of(selection, |one| metric.of(one))
                     };
                     let ns = |figure| or_dash(figure, |value| Unit::Nanoseconds.format(value));
                     let (head, get) = (figure(0, Measure::P50), figure(1, Measure::P50));
@@ -142,7 +144,9 @@ impl Experiment for HeadAndBody {
                         ns(figure(1, Measure::P99)),
                     ]);
                     let per_operation = Metric::of_run(Measure::CpuPerOperation);
-                    let bars = sides.iter().map(|(selection, _)| bar_of(selection, &per_operation));
+                    let bars = sides
+                        .iter()
+                        .map(|(selection, _)| bar_of(selection, |one| per_operation.of(one)));
                     cpu = cpu.group(value, bars.collect());
                 }
                 let title = format!("HEAD and GET {words}, data in {place}");

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::figures::{bar_of, case, different, median_of, of, or_dash};
-use super::{Experiment, PlannedRun, Scale, Subject, no_choice};
+use super::picks::{bar_of, case, different, median_of, of_valid, or_dash};
+use super::planning::only_ours;
+use super::{Experiment, PlannedRun, Scale, Subject};
 use crate::chart::{BarChart, Unit};
 use crate::error::Result;
 use crate::record::Record;
@@ -40,7 +41,7 @@ impl Experiment for HttpFloor {
     }
 
     fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>> {
-        no_choice(self.name(), against)?;
+        only_ours(self.name(), against)?;
         let seconds = scale.pick(0.2, 5.0, 30.0);
         let mut runs = Vec::new();
         for repetition in 0..scale.pick(1, 3, 7) {
@@ -97,7 +98,7 @@ impl Experiment for HttpFloor {
         let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
         let connections = different(records, |one| one.case.get("connections").cloned());
         let select = |target: &str, request: &str, connections: &str| {
-            of(records, |one| {
+            of_valid(records, |one| {
                 one.target == target
                     && case(one, "request") == request
                     && case(one, "connections") == connections
@@ -129,13 +130,16 @@ impl Experiment for HttpFloor {
                     continue;
                 }
                 let p99 = Metric::of_kind(Measure::P99, kind);
-                let (our_cpu, floor_cpu) = (median_of(&ours, &cpu), median_of(&floor, &cpu));
+                let (our_cpu, floor_cpu) =
+                    (median_of(&ours, |one| cpu.of(one)), median_of(&floor, |one| cpu.of(one)));
                 let times = our_cpu.zip(floor_cpu).map(|(ours, floor)| ours / floor);
                 let name = format!("{request}, {connections} connections");
                 shares.extend(times.map(|times| (name.clone(), times)));
                 let us = |figure| or_dash(figure, |value| format!("{value:.2}"));
                 let shown = |side: &[&Record], metric: &Metric| {
-                    or_dash(median_of(side, metric), |value| metric.unit().format(value))
+                    or_dash(median_of(side, |one| metric.of(one)), |value| {
+                        metric.unit().format(value)
+                    })
                 };
                 table = table.row([
                     request.to_owned(),
@@ -148,7 +152,10 @@ impl Experiment for HttpFloor {
                     shown(&ours, &p99),
                     shown(&floor, &p99),
                 ]);
-                bars = bars.group(name, vec![bar_of(&ours, &cpu), bar_of(&floor, &cpu)]);
+                bars = bars.group(
+                    name,
+                    vec![bar_of(&ours, |one| cpu.of(one)), bar_of(&floor, |one| cpu.of(one))],
+                );
             }
         }
         shares.sort_by(|a, b| a.1.total_cmp(&b.1));

@@ -9,7 +9,6 @@ mod subject;
 mod server;
 mod stores;
 pub mod runner;
-mod figures;
 mod picks;
 mod planning;
 mod stages_over_time;
@@ -68,16 +67,6 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment> {
         name: name.to_owned(),
         known: ALL.iter().map(|one| one.name().to_owned()).collect(),
     })
-}
-
-/// Refuses a choice of what to compare with, for experiments that have none.
-fn no_choice(name: &str, against: &[String]) -> Result<()> {
-    match against.first() {
-        None => Ok(()),
-        Some(other) => Err(Error::Invalid(format!(
-            "{name} compares Tallybook with itself: there is nothing to choose, such as {other:?}"
-        ))),
-    }
 }
 
 #[cfg(test)]

@@ -18,15 +18,33 @@ pub(super) fn of_case<'a>(records: &'a [Record], wanted: &[(&str, &str)]) -> Vec
     records.iter().filter(all).collect()
 }
 
+/// The records that count and that `wanted` holds of.
+pub(super) fn of_valid(records: &[Record], wanted: impl Fn(&Record) -> bool) -> Vec<&Record> {
+    records.iter().filter(|one| one.outcome.invalid.is_none() && wanted(one)).collect()
+}
+
 /// Values of one parameter, by first appearance.
 pub(super) fn values_of(records: &[Record], name: &str) -> Vec<String> {
-    let mut values: Vec<String> = Vec::new();
-    for value in records.iter().filter_map(|record| record.case.get(name)) {
-        if !values.contains(value) {
-            values.push(value.clone());
+    different(records, |record| record.case.get(name).cloned())
+}
+
+/// The different values of something, by first appearance.
+pub(super) fn different<T: PartialEq>(
+    records: &[Record],
+    pick: impl Fn(&Record) -> Option<T>,
+) -> Vec<T> {
+    let mut seen = Vec::new();
+    for value in records.iter().filter_map(pick) {
+        if !seen.contains(&value) {
+            seen.push(value);
         }
     }
-    values
+    seen
+}
+
+/// A parameter's value of a record.
+pub(super) fn case<'a>(record: &'a Record, name: &str) -> &'a str {
+    record.case.get(name).map_or("", String::as_str)
 }
 
 /// Those that count; where none does, those whose target fell behind.
@@ -81,7 +99,12 @@ pub(super) fn told<'n>(name: &'n str) -> impl Fn(&Record) -> Option<f64> + Copy 
 
 /// A figure as text; `-` where there is none.
 pub(super) fn text(unit: Unit, value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| unit.format(value))
+    or_dash(value, |value| unit.format(value))
+}
+
+/// A figure in a format of one's own; `-` where there is none.
+pub(super) fn or_dash(value: Option<f64>, format: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), format)
 }
 
 /// How many times as much `a` is as `b`, as words; `-` where it can't be told.

@@ -75,7 +75,7 @@ pub(super) fn only_ours(name: &str, against: &[String]) -> Result<()> {
         return Ok(());
     }
     Err(Error::Invalid(format!(
-        "{name} varies Tallybook's own settings, and can't be run against {}",
+        "{name} says itself what it compares, and can't be run against {}",
         against.join(", ")
     )))
 }

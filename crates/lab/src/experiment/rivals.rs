@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::figures::{case, different, median_of, of};
+use super::picks::{case, different, median_of, of_valid};
 use super::{Experiment, PlannedRun, Scale, Subject};
 use crate::chart::{HeatCell, HeatTable, Unit};
 use crate::error::{Error, Result};
@@ -112,7 +112,7 @@ impl Experiment for Rivals {
         let (mut ahead, mut compared) = (0, 0);
         for (workload, bytes) in &rows {
             let select = |engine: &str| {
-                of(records, |one| {
+                of_valid(records, |one| {
                     one.target == engine
                         && one.spec.workload == *workload
                         && case(one, "value bytes") == bytes
@@ -122,7 +122,10 @@ impl Experiment for Rivals {
                 .iter()
                 .map(|engine| {
                     let selection = select(engine);
-                    (median_of(&selection, &cost), median_of(&selection, &rate))
+                    (
+                        median_of(&selection, |one| cost.of(one)),
+                        median_of(&selection, |one| rate.of(one)),
+                    )
                 })
                 .collect();
             let (speed, cpu) = ratios(&engines, &figures);

@@ -31,7 +31,8 @@ pub(crate) fn run(title: &str, unit: &str) {
     // The same function has the same colour in every picture.
     options.hash = true;
     let mut svg = Vec::new();
-    flamegraph::from_lines(&mut options, folded.lines(), &mut svg).expect("stacks that can be drawn");
+    flamegraph::from_lines(&mut options, folded.lines(), &mut svg)
+        .expect("stacks that can be drawn");
     println!("{}", without_script(&String::from_utf8(svg).expect("a picture is text")));
 }
 

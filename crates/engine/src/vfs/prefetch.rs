@@ -1,0 +1,15 @@
+//! Asking the processor for memory ahead of its use.
+
+/// Asks for the cache line at this address. It changes nothing but how soon its bytes are there.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn prefetch(address: *const u8) {
+    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a hint, which the processor ignores for an address that can't be read.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+}
+
+/// Nothing, on processors whose hint stable Rust has no name for.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub fn prefetch(_address: *const u8) {}
