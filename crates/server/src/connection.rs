@@ -1,7 +1,7 @@
 //! One connection, from its first byte to its last.
 //!
 //! 1. hyper reads requests through the filter and writes replies, until either side is done.
-//! 2. Meanwhile the watchdog looks in, and a drain tells hyper to end after the request under way.
+//! 2. Meanwhile the watchdog may end it, and a drain tells hyper to end after the request under way.
 //! 3. What only the end can say is said: the filter's refusal, or that time ran out.
 
 use std::future::{Future, poll_fn};
@@ -10,17 +10,15 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
 
 use hyper::server::conn::http1;
 use tokio::net::TcpStream;
 
 use crate::api::Api;
 use crate::engine::Engine;
-use crate::link::Link;
+use crate::link::{Expired, Link};
 use crate::service::{Listener, Requests};
 use crate::strict::{FinalWord, HeadLimits, Wire};
-use crate::watchdog::{self, Expired, Watchdog};
 
 /// hyper's buffer for reading and for unsent replies; bounds what a connection can hold.
 const BUFFER_BYTES_MAX: usize = 128 << 10;
@@ -73,10 +71,6 @@ pub(crate) async fn serve<E: Engine>(
     let wire = Wire::new(stream, link.clone(), limits);
     let requests = Requests { api: api.clone(), link: link.clone(), listener };
     let mut connection = protocol.serve_connection(wire, requests);
-    let timeouts = &api.options.timeouts;
-    let period = watchdog::period(timeouts);
-    let mut watchdog = Watchdog::new(Instant::now());
-    let mut look = std::pin::pin!(tokio::time::sleep(period));
     let mut told_to_end = false;
 
     let ending = poll_fn(|cx| {
@@ -90,13 +84,10 @@ pub(crate) async fn serve<E: Engine>(
         if let Poll::Ready(done) = Pin::new(&mut connection).poll(cx) {
             return Poll::Ready(Ending::Done(done));
         }
-        while look.as_mut().poll(cx).is_ready() {
-            if let Some(expired) = watchdog.look(&link, timeouts, Instant::now()) {
-                return Poll::Ready(Ending::Expired(expired));
-            }
-            look.as_mut().reset(tokio::time::Instant::now() + period);
+        match link.expired.get() {
+            Some(expired) => Poll::Ready(Ending::Expired(expired)),
+            None => Poll::Pending,
         }
-        Poll::Pending
     })
     .await;
 

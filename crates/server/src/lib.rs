@@ -9,6 +9,7 @@ mod error;
 mod token;
 mod options;
 mod engine;
+mod ticker;
 mod admission;
 mod meter;
 mod process;

@@ -8,6 +8,15 @@ use std::task::Waker;
 
 use socket2::Socket;
 
+/// Why a connection is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expired {
+    /// Idle, or not taking its answer: nothing more is said.
+    Silently,
+    /// A request is incomplete and unanswered: 408.
+    MidRequest,
+}
+
 /// Shared state of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
@@ -35,6 +44,8 @@ pub(crate) struct Link {
     pub(crate) in_body: Cell<bool>,
     /// The filter holds the beginning of a head.
     pub(crate) in_head: Cell<bool>,
+    /// The watchdog has seen enough. Whoever sets it wakes the task.
+    pub(crate) expired: Cell<Option<Expired>>,
     /// Wakes the connection's task.
     pub(crate) waker: RefCell<Option<Waker>>,
     /// Another handle of the socket, where something needs to know whether the client is still there.
@@ -74,6 +85,13 @@ impl Link {
             Some(Err(error)) => {
                 !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
             }
+        }
+    }
+
+    /// Has the connection's task look at what has changed.
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
         }
     }
 

@@ -19,9 +19,11 @@ use crate::api::Api;
 use crate::books::Books;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::history::{self, Ticker};
+use crate::history;
 use crate::options::ServerOptions;
 use crate::service::Listener;
+use crate::ticker::Ticker;
+use crate::watchdog;
 use crate::worker::{Crew, Worker};
 
 /// Connections the system keeps until they are accepted.
@@ -94,13 +96,15 @@ impl<E: Engine> Server<E> {
         let Server { api, data, data_address, admin, stop } = self;
         // Dropped last: its last lines count the requests that draining let finish.
         let _books = Books::open(&api)?;
+        let (_watch, look) = keep_watch(&api)?;
         let stop_admin = watch::Sender::new(false);
         let _history = admin.is_some().then(|| keep_history(&api)).transpose()?;
         let admin_thread = admin
             .map(|(listener, address)| {
                 tracing::info!(%address, "serving health and figures");
                 let receiver = stop_admin.subscribe();
-                spawn_crew(&api, Listener::Admin, &listener, 1, &receiver, ADMIN_DRAIN)
+                let look = look.clone();
+                spawn_crew(&api, Listener::Admin, &listener, 1, &receiver, look, ADMIN_DRAIN)
             })
             .transpose()?;
         let threads = match api.options.threads {
@@ -111,8 +115,8 @@ impl<E: Engine> Server<E> {
         let drain = Duration::from_millis(api.options.timeouts.drain_ms);
         let mut stopping = stop.subscribe();
         let receiver = stop.subscribe();
-        let served =
-            spawn_crew(&api, Listener::Data, &data, threads, &receiver, drain).and_then(|crew| {
+        let served = spawn_crew(&api, Listener::Data, &data, threads, &receiver, look, drain)
+            .and_then(|crew| {
                 drop(data);
                 wait_for_stop(&mut stopping)?;
                 tracing::info!("stopping: no new connections, requests under way finish");
@@ -131,6 +135,17 @@ fn keep_history<E: Engine>(api: &Arc<Api<E>>) -> Result<Ticker> {
         .map_err(|source| Error::Io { what: "a thread", source })
 }
 
+/// Tells the threads of every listener when to look for connections that have stopped, until the ticker
+/// is dropped. A timer of their own would have to be set and taken back around every wait for a request.
+fn keep_watch<E: Engine>(api: &Api<E>) -> Result<(Ticker, watch::Receiver<()>)> {
+    let (tell, look) = watch::channel(());
+    let period = watchdog::period(&api.options.timeouts);
+    let ticker = Ticker::start("tallybook-watch", period, move || {
+        tell.send_replace(());
+    });
+    ticker.map(|ticker| (ticker, look)).map_err(|source| Error::Io { what: "a thread", source })
+}
+
 fn wait_for_stop(stopping: &mut watch::Receiver<bool>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -147,6 +162,7 @@ fn spawn_crew<E: Engine>(
     listener: &StdListener,
     count: usize,
     stop: &watch::Receiver<bool>,
+    look: watch::Receiver<()>,
     drain: Duration,
 ) -> Result<Vec<JoinHandle<Result<()>>>> {
     let (crew, inboxes) = Crew::new(count);
@@ -166,6 +182,7 @@ fn spawn_crew<E: Engine>(
             index,
             inbox,
             stop: stop.clone(),
+            look: look.clone(),
             drain,
         };
         let pool_threads = api.options.pool_threads;

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::link::Link;
+use crate::link::{Expired, Link};
 use crate::options::Timeouts;
 
 /// What a connection is waiting for.
@@ -25,15 +25,6 @@ enum Phase {
     Sending,
     /// Ourselves.
     Working,
-}
-
-/// Why a connection is ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expired {
-    /// Idle, or not taking its answer: nothing more is said.
-    Silently,
-    /// A request is incomplete and unanswered: 408.
-    MidRequest,
 }
 
 /// Watches one connection.

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
 use tokio::io::AsyncWriteExt;
@@ -26,6 +26,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::link::Link;
 use crate::service::Listener;
+use crate::watchdog::Watchdog;
 
 /// Refusals being said at once, on each thread; beyond it connections are closed without a word.
 const REFUSALS_MAX: usize = 64;
@@ -77,7 +78,15 @@ pub(crate) struct Worker<E> {
     pub(crate) index: usize,
     pub(crate) inbox: mpsc::UnboundedReceiver<Arrival>,
     pub(crate) stop: watch::Receiver<bool>,
+    /// Changes when the watchdogs are to look at their connections.
+    pub(crate) look: watch::Receiver<()>,
     pub(crate) drain: Duration,
+}
+
+/// A connection and who watches it.
+struct Watched {
+    link: Rc<Link>,
+    watchdog: Watchdog,
 }
 
 /// State of one thread, shared by its connections.
@@ -90,7 +99,7 @@ struct Local<E> {
     protocol: http1::Builder,
     draining: Cell<bool>,
     next_id: Cell<u64>,
-    links: RefCell<HashMap<u64, Rc<Link>>>,
+    served: RefCell<HashMap<u64, Watched>>,
     refusals: Cell<usize>,
     /// Told when the last connection ends.
     empty: Notify,
@@ -127,7 +136,7 @@ impl<E: Engine> Worker<E> {
             index: self.index,
             draining: Cell::new(false),
             next_id: Cell::new(0),
-            links: RefCell::new(HashMap::new()),
+            served: RefCell::new(HashMap::new()),
             refusals: Cell::new(0),
             empty: Notify::new(),
         });
@@ -136,6 +145,7 @@ impl<E: Engine> Worker<E> {
                 biased;
                 // An error means that whoever could ask for a stop is gone.
                 _ = self.stop.wait_for(|stop| *stop) => break,
+                Ok(()) = self.look.changed() => local.look(),
                 Some(arrival) = self.inbox.recv() => match TcpStream::from_std(arrival.stream) {
                     Ok(stream) => local.spawn(stream, arrival.slot),
                     Err(error) => {
@@ -155,7 +165,7 @@ impl<E: Engine> Worker<E> {
         }
         drop(listener);
         drop(self.inbox);
-        local.drain(self.drain).await;
+        local.drain(self.drain, self.look).await;
         Ok(())
     }
 }
@@ -201,7 +211,8 @@ impl<E: Engine> Local<E> {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
         let link = Rc::new(Link::default());
-        self.links.borrow_mut().insert(id, link.clone());
+        let watchdog = Watchdog::new(Instant::now());
+        self.served.borrow_mut().insert(id, Watched { link: link.clone(), watchdog });
         let guard = Served { local: self.clone(), id, _slot: slot };
         tokio::task::spawn_local(async move {
             let local = &guard.local;
@@ -237,23 +248,36 @@ impl<E: Engine> Local<E> {
         });
     }
 
+    /// Has the watchdogs look at the connections, and ends those that have stopped.
+    fn look(&self) {
+        let now = Instant::now();
+        let timeouts = &self.api.options.timeouts;
+        for Watched { link, watchdog } in self.served.borrow_mut().values_mut() {
+            if let Some(expired) = watchdog.look(link, timeouts, now) {
+                link.expired.set(Some(expired));
+                link.wake();
+            }
+        }
+    }
+
     /// Lets every connection end after the request it is at.
-    async fn drain(&self, limit: Duration) {
+    async fn drain(&self, limit: Duration, mut look: watch::Receiver<()>) {
         if self.kind == Listener::Data {
             // Before any connection is told, so that whoever sees one close finds the server unready.
             self.api.draining.store(true, Relaxed);
         }
         self.draining.set(true);
-        let wakers: Vec<_> =
-            self.links.borrow().values().filter_map(|link| link.waker.borrow().clone()).collect();
-        wakers.into_iter().for_each(|waker| waker.wake());
+        self.served.borrow().values().for_each(|watched| watched.link.wake());
         let emptied = async {
-            while !self.links.borrow().is_empty() {
-                self.empty.notified().await;
+            while !self.served.borrow().is_empty() {
+                tokio::select! {
+                    () = self.empty.notified() => {}
+                    Ok(()) = look.changed() => self.look(),
+                }
             }
         };
         if tokio::time::timeout(limit, emptied).await.is_err() {
-            let count = self.links.borrow().len();
+            let count = self.served.borrow().len();
             tracing::warn!(count, "connections were cut: their requests did not finish in time");
         }
     }
@@ -269,14 +293,14 @@ struct Served<E: Engine> {
 impl<E: Engine> Drop for Served<E> {
     fn drop(&mut self) {
         self.local.count(self.local.index).fetch_sub(1, Relaxed);
-        let mut links = self.local.links.borrow_mut();
-        let link = links.remove(&self.id);
+        let mut served = self.local.served.borrow_mut();
+        let watched = served.remove(&self.id);
         if self.local.kind == Listener::Data
-            && let Some((received, sent)) = link.map(|link| link.take_unmetered())
+            && let Some((received, sent)) = watched.map(|watched| watched.link.take_unmetered())
         {
             self.local.api.meter.note_bytes(received, sent);
         }
-        if links.is_empty() {
+        if served.is_empty() {
             self.local.empty.notify_one();
         }
     }

@@ -27,6 +27,8 @@ pub struct Recorder {
 #[repr(align(128))]
 struct Shard {
     exits: [AtomicU64; Exit::COUNT],
+    gets: AtomicU64,
+    heads: AtomicU64,
     /// By stage; a distribution is made when the first time of it comes.
     times: Mutex<[Option<Box<Distribution>>; Stage::COUNT]>,
 }
@@ -143,6 +145,16 @@ impl Recorder {
         THREAD.with(|thread| self.shards[thread.shard].record_ns(stage, ns));
     }
 
+    /// Gets counted so far.
+    pub(crate) fn gets(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.gets.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Heads counted so far.
+    pub(crate) fn heads(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.heads.load(Ordering::Relaxed)).sum()
+    }
+
     /// Everything recorded so far.
     pub fn stages(&self) -> Stages {
         let mut stages = Stages::default();
@@ -165,7 +177,8 @@ impl Recorder {
 impl Shard {
     fn new() -> Shard {
         let exits = [const { AtomicU64::new(0) }; Exit::COUNT];
-        Shard { exits, times: Mutex::new([const { None }; Stage::COUNT]) }
+        let (gets, heads) = Default::default();
+        Shard { exits, gets, heads, times: Mutex::new([const { None }; Stage::COUNT]) }
     }
 
     fn record_ns(&self, stage: Stage, ns: u64) {
@@ -189,6 +202,18 @@ impl Trace<'_> {
     #[inline]
     pub fn count(&self, exit: Exit) {
         self.count_many(exit, 1);
+    }
+
+    /// Counts a get.
+    #[inline]
+    pub(crate) fn count_get(&self) {
+        self.shard.gets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a head.
+    #[inline]
+    pub(crate) fn count_head(&self) {
+        self.shard.heads.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts so many exits.

@@ -340,6 +340,7 @@ impl Inner {
             ..Stats::default()
         };
         self.counters.copy_to(&mut stats);
+        (stats.gets, stats.heads) = (self.recorder.gets(), self.recorder.heads());
         for (level, figures) in state.version.levels.iter().zip(&mut stats.levels) {
             figures.runs = level.runs.len() as u64;
             figures.bytes = level.bytes();

@@ -79,7 +79,7 @@ impl Inner {
             }
         };
         trace.total(Stage::GetTotal);
-        add(&self.counters.gets, 1);
+        trace.count_get();
         Ok(found)
     }
 
@@ -102,7 +102,7 @@ impl Inner {
     ) -> Result<Option<Head>> {
         let mut trace = self.recorder.begin();
         let found = self.find_live(key, seqno, wait, &mut trace)?;
-        add(&self.counters.heads, 1);
+        trace.count_head();
         Ok(found.and_then(|(_, entry)| entry.head()))
     }
 

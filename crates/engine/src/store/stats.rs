@@ -117,8 +117,6 @@ pub struct Stats {
 pub(super) struct Counters {
     pub(super) puts: AtomicU64,
     pub(super) deletes: AtomicU64,
-    pub(super) gets: AtomicU64,
-    pub(super) heads: AtomicU64,
     pub(super) scans: AtomicU64,
     pub(super) user_bytes_written: AtomicU64,
     pub(super) journal_bytes_written: AtomicU64,
@@ -147,8 +145,6 @@ impl Counters {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         stats.puts = load(&self.puts);
         stats.deletes = load(&self.deletes);
-        stats.gets = load(&self.gets);
-        stats.heads = load(&self.heads);
         stats.scans = load(&self.scans);
         stats.user_bytes_written = load(&self.user_bytes_written);
         stats.journal_bytes_written = load(&self.journal_bytes_written);

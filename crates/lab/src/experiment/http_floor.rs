@@ -1,16 +1,16 @@
 //! `http-floor`: how much of a request's cost is HTTP itself, and how much is ours.
 //!
 //! The floor is a bare hyper server that stores nothing and answers a constant. Answers of ours are
-//! verified, the floor's can't be.
+//! verified, the floor's can't be. Any other server that speaks `/v0` can be loaded beside them, by its
+//! URL: it is filled with the same keys, and keeps them afterwards.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::picks::{bar_of, case, different, median_of, of_valid, or_dash};
-use super::planning::only_ours;
+use super::picks::{bar_of, case, different, median_of, of_valid, or_dash, text};
 use super::{Experiment, PlannedRun, Scale, Subject};
 use crate::chart::{BarChart, Unit};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::report::{Comparer, Measure, Metric, Report, Table, percentile_points};
 use crate::run::RunOptions;
@@ -40,8 +40,14 @@ impl Experiment for HttpFloor {
         "How close does the server come to one that does nothing but answer HTTP?"
     }
 
+    /// `against`: URLs of servers that run already.
     fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>> {
-        only_ours(self.name(), against)?;
+        if let Some(other) = against.iter().find(|word| !word.starts_with("http://")) {
+            return Err(Error::Invalid(format!(
+                "{} is run against servers by their URLs, http://HOST:PORT, which {other:?} isn't",
+                self.name()
+            )));
+        }
         let seconds = scale.pick(0.2, 5.0, 30.0);
         let mut runs = Vec::new();
         for repetition in 0..scale.pick(1, 3, 7) {
@@ -85,9 +91,16 @@ impl Experiment for HttpFloor {
                         options: RunOptions { settle: false, ..ours.options.clone() },
                         ..ours.clone()
                     };
+                    let others = against.iter().map(|url| PlannedRun {
+                        subject: Subject::Url { url: url.clone() },
+                        target: url.clone(),
+                        shared_store: Some(url.clone()),
+                        ..ours.clone()
+                    });
+                    let all: Vec<_> = [ours.clone(), floor].into_iter().chain(others).collect();
                     // Each goes first in turn.
-                    let pair = [ours, floor];
-                    runs.extend(pair.iter().cycle().skip(repetition as usize % 2).take(2).cloned());
+                    let turns = all.iter().cycle().skip(repetition as usize % all.len());
+                    runs.extend(turns.take(all.len()).cloned());
                 }
             }
         }
@@ -171,6 +184,12 @@ impl Experiment for HttpFloor {
                        generator runs on the same machine and isn't counted.";
         report.picture("CPU per request, ours and the floor", caption, &bars);
         report.summary_table("Ours and the floor", &table);
+        let targets = different(records, |one| Some(one.target.clone()));
+        let others: Vec<&String> =
+            targets.iter().filter(|target| ![OURS, FLOOR].contains(&target.as_str())).collect();
+        if !others.is_empty() {
+            report.summary_table("Other servers", &others_table(records, &others, &connections));
+        }
         report.section("Latency");
         for (request, _, _, kind) in REQUESTS {
             let Some(connections) = connections
@@ -181,9 +200,9 @@ impl Experiment for HttpFloor {
                 continue;
             };
             let mut chart = crate::chart::LineChart::percentiles("latency");
-            for target in [OURS, FLOOR] {
+            for target in &targets {
                 let selection = select(target, request, connections);
-                chart = chart.line(target, percentile_points(selection, kind));
+                chart = chart.line(target.clone(), percentile_points(selection, kind));
             }
             let title = format!("{request}, {connections} connections");
             report.chart(
@@ -192,7 +211,41 @@ impl Experiment for HttpFloor {
                 &chart,
             );
         }
-        report.comparison(Comparer::Targets { baseline: FLOOR, subject: OURS }.compare(records));
+        for baseline in std::iter::once(FLOOR).chain(others.iter().map(|other| other.as_str())) {
+            report.comparison(Comparer::Targets { baseline, subject: OURS }.compare(records));
+        }
         report
     }
+}
+
+/// Rates and latencies of ours beside those of servers whose processes can't be looked into.
+fn others_table(records: &[Record], others: &[&String], connections: &[String]) -> Table {
+    let mut table =
+        Table::new(["request", "connections", "server", "requests/s", "p50", "p99", "p99.9"]);
+    let rate = Metric::of_run(Measure::Throughput);
+    for (request, _, _, kind) in REQUESTS {
+        for connections in connections {
+            for target in std::iter::once(OURS).chain(others.iter().map(|other| other.as_str())) {
+                let selection = of_valid(records, |one| {
+                    one.target == target
+                        && case(one, "request") == request
+                        && case(one, "connections") == connections
+                });
+                let shown = |metric: &Metric| {
+                    text(metric.unit(), median_of(&selection, |one| metric.of(one)))
+                };
+                let latency = |measure| shown(&Metric::of_kind(measure, kind));
+                table = table.row([
+                    request.to_owned(),
+                    connections.clone(),
+                    target.to_owned(),
+                    shown(&rate),
+                    latency(Measure::P50),
+                    latency(Measure::P99),
+                    latency(Measure::P999),
+                ]);
+            }
+        }
+    }
+    table
 }

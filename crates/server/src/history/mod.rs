@@ -13,7 +13,6 @@
 mod look;
 mod ring;
 mod row;
-mod ticker;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -27,7 +26,6 @@ pub(crate) use look::Gauges;
 use look::Look;
 use ring::{Column, Ring};
 use row::Row;
-pub(crate) use ticker::Ticker;
 
 /// Time between looks.
 pub(crate) const TICK: Duration = Duration::from_secs(1);

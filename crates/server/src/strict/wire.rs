@@ -25,6 +25,8 @@ use crate::link::Link;
 
 /// Writes are gathered up to this size.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
+/// Pieces of a write are copied together up to this size, which costs less than sending several.
+const COPIED_BYTES_MAX: usize = 1 << 10;
 /// Read at a time while a head is unfinished.
 const HEAD_READ_BYTES: usize = 4 << 10;
 /// After the last word, at most this much more is read, for at most this long.
@@ -284,7 +286,20 @@ impl Write for Wire {
             return Poll::Ready(Ok(total));
         }
         ready!(this.poll_send_gathered(cx))?;
-        let sent = Pin::new(&mut this.stream).poll_write_vectored(cx, slices);
+        let stream = Pin::new(&mut this.stream);
+        let sent = match slices {
+            [one] => stream.poll_write(cx, one),
+            _ if total <= COPIED_BYTES_MAX => {
+                let mut copied = [0; COPIED_BYTES_MAX];
+                let mut end = 0;
+                for slice in slices {
+                    copied[end..end + slice.len()].copy_from_slice(slice);
+                    end += slice.len();
+                }
+                stream.poll_write(cx, &copied[..end])
+            }
+            _ => stream.poll_write_vectored(cx, slices),
+        };
         this.note_sent(sent)
     }
 

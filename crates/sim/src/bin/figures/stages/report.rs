@@ -121,6 +121,20 @@ fn checks(intervals: &[Interval]) -> String {
         fetched * 100.0,
         verdict(each <= IN_VAIN_MAX)
     );
+    let change = |stage: &str| {
+        let (from, to) = (first.times(stage).p50_ns as f64, last.times(stage).p50_ns as f64);
+        format!("{:.2} to {:.2} us ({:.1}x)", from / 1e3, to / 1e3, to / from.max(1.0))
+    };
+    let _ = writeln!(
+        text,
+        "\nHow much of HEAD's change is the store's: from first to last interval the p50 of finding a key in \
+         the memtable, which stays as small as it was, goes from {}; of finding that no run has a key from \
+         {}; of a whole GET from {}. As data outgrow memory, GETs wait for the disk, and whatever comes \
+         next finds the processor's caches cold.",
+        change("head.memory"),
+        change("head.missed"),
+        change("client.get")
+    );
     text
 }
 
