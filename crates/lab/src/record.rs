@@ -65,7 +65,8 @@ pub struct Outcome {
     pub per_second: Vec<u64>,
     /// How late, at worst, the generator itself sent a request, in seconds; open loop only.
     pub generator_lag_max_s: f64,
-    /// CPU time of the target's process (in process: of the whole), in seconds.
+    /// CPU time of the target's process, in seconds. In process it is that of the whole, the generator's
+    /// requests and checks included, but not its looking at the clock until a request is due.
     pub cpu_s: f64,
     /// The same, with the background work that the run left behind.
     pub cpu_settled_s: f64,

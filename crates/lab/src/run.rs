@@ -115,8 +115,9 @@ pub fn run(
         outcome.invalid = Some(error.to_string());
     }
     outcome.settle_s = if options.settle { ended_at.elapsed().as_secs_f64() } else { 0.0 };
-    outcome.cpu_s = (after.cpu_s - before.cpu_s).max(0.0);
-    outcome.cpu_settled_s = (settled.cpu_s - before.cpu_s).max(outcome.cpu_s);
+    let spun_s = outcome.figures.get(load::SPUN).copied().unwrap_or(0.0);
+    outcome.cpu_s = (after.cpu_s - before.cpu_s - spun_s).max(0.0);
+    outcome.cpu_settled_s = (settled.cpu_s - before.cpu_s - spun_s).max(outcome.cpu_s);
     outcome.peak_resident_bytes = settled.peak_resident_bytes.max(after.peak_resident_bytes);
     outcome.peak_anonymous_bytes =
         anonymous_peak.max(after.anonymous_bytes).max(settled.anonymous_bytes);

@@ -21,13 +21,15 @@ use crate::workload::{Kind, Operation, Stream};
 /// Answers still under way after a stop are waited for this long.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
-/// What became of a run over connections.
+/// What became of one thread's share of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Driven {
     /// Slots that were due long ago were given up.
     pub(super) gave_up: bool,
     /// The share of the time in which the driving thread was busy.
     pub(super) busy_share: f64,
+    /// Processor time that went by in looking at the clock until requests were due.
+    pub(super) spun: Duration,
 }
 
 /// Drives every lane over its connection until their work is done. The last lane is a background

@@ -42,6 +42,9 @@ const HEAD_START: Duration = Duration::from_millis(5);
 /// An open loop that fell behind may take this much longer than planned, if that is more than as long
 /// again.
 const OVERRUN_LEAST: Duration = Duration::from_secs(10);
+/// The figure of the processor time that generating threads in the target's process spent looking at the
+/// clock until requests were due, in seconds.
+pub(crate) const SPUN: &str = "generator.spun_s";
 /// A generating thread this busy is the bottleneck itself.
 const BUSY_SHARE_MAX: f64 = 0.97;
 
@@ -182,7 +185,7 @@ fn spawn_sessions<'scope>(
             let is_closed = lane.is_closed();
             let ended = if is_closed {
                 pace::wait_until(timing.start, timing.margin, stop);
-                closed::run(lane, &mut *session, timing.start, stop).map(|()| false)
+                closed::run(lane, &mut *session, timing.start, stop).map(|()| Driven::default())
             } else {
                 open::run(lane, &mut *session, timing, stop)
             };
@@ -190,7 +193,7 @@ fn spawn_sessions<'scope>(
                 stop.set();
             }
             drop(ending);
-            ended.map(|gave_up| Driven { gave_up, busy_share: 0.0 })
+            ended
         })
     };
     lanes.into_iter().zip(sessions).enumerate().map(spawn).collect()
@@ -251,12 +254,14 @@ fn conclude(
     let (lag_p999, lag_max) = collected.lag();
     let mut gave_up = false;
     let mut busy_share: f64 = 0.0;
+    let mut spun = Duration::ZERO;
     let mut error = None;
     for one in ended {
         match one {
             Ok(driven) => {
                 gave_up |= driven.gave_up;
                 busy_share = busy_share.max(driven.busy_share);
+                spun += driven.spun;
             }
             Err(first) => error = error.or(Some(first)),
         }
@@ -264,6 +269,9 @@ fn conclude(
     if is_open_loop {
         outcome.figures.insert("generator.lag_us_p999".into(), lag_p999.as_secs_f64() * 1e6);
         outcome.figures.insert("generator.lag_us_max".into(), lag_max.as_secs_f64() * 1e6);
+    }
+    if !spun.is_zero() {
+        outcome.figures.insert(SPUN.into(), spun.as_secs_f64());
     }
     if busy_share > 0.0 {
         outcome.figures.insert("generator.busy_share".into(), busy_share);

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::closed::{Attempt, Lane};
+use super::desk::Driven;
 use super::pace::{self, Slot};
 use super::recorder::Times;
 use super::stop::Stop;
@@ -24,17 +25,17 @@ pub(super) struct Timing {
     pub(super) give_up: Option<Instant>,
 }
 
-/// Runs one thread's share at its schedule. Whether it gave up on slots that were due long ago.
+/// Runs one thread's share at its schedule.
 pub(super) fn run(
     mut lane: Lane,
     session: &mut dyn Session,
     timing: Timing,
     stop: &Stop<'_>,
-) -> Result<bool> {
+) -> Result<Driven> {
     pace::wake_punctually();
     let mut attempt = Attempt::new(&lane.stream);
     let mut free_since = timing.start;
-    let mut gave_up = false;
+    let mut driven = Driven::default();
     let outcome = loop {
         let slot = lane.schedule.next(|| timing.start.elapsed());
         let due = match slot {
@@ -48,13 +49,19 @@ pub(super) fn run(
         }
         let sent = match due {
             None => Instant::now(),
-            Some(due) => pace::wait_until(due, timing.margin, stop),
+            Some(due) => {
+                let ready = Instant::now();
+                let sent = pace::wait_until(due, timing.margin, stop);
+                let spun_from = due.checked_sub(timing.margin).map_or(ready, |at| at.max(ready));
+                driven.spun += sent.saturating_duration_since(spun_from);
+                sent
+            }
         };
         if stop.is_set() {
             break Ok(());
         }
         if timing.give_up.is_some_and(|give_up| sent > give_up) {
-            gave_up = true;
+            driven.gave_up = true;
             break Ok(());
         }
         if let Some(due) = due {
@@ -71,5 +78,5 @@ pub(super) fn run(
         free_since = Instant::now();
     };
     lane.recorder.finish();
-    outcome.map(|()| gave_up)
+    outcome.map(|()| driven)
 }
