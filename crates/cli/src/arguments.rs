@@ -414,6 +414,17 @@ pub(crate) enum LabCommand {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
+    /// Add the medians of a directory's runs to the benchmark history, and draw its chart
+    History {
+        /// The experiment's directory, or a runs.jsonl
+        runs: PathBuf,
+        /// The change that was measured: its commit, and what it says of itself
+        #[arg(long, value_name = "TEXT")]
+        change: String,
+        /// The history; its chart goes beside it, as .svg
+        #[arg(long, value_name = "FILE", default_value = "reports/history.jsonl")]
+        file: PathBuf,
+    },
     /// A store in a process of its own, for the laboratory
     #[command(hide = true)]
     Child,

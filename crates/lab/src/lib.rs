@@ -29,6 +29,7 @@ pub mod bare;
 pub mod statistics;
 pub mod chart;
 pub mod report;
+pub mod history;
 // Questions, and the runs that answer them.
 pub mod experiment;
 

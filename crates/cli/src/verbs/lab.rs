@@ -12,8 +12,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use tallybook_lab::bare::{Bare, BareOptions};
+use tallybook_lab::chart::{Chart as _, WIDE};
 use tallybook_lab::experiment::runner::{self, Bench, Programs, RUNS_FILE, Stage, Status};
 use tallybook_lab::experiment::{self, Experiment, Scale, with_repetitions};
+use tallybook_lab::history::{self, Entry};
 use tallybook_lab::record::Record;
 use tallybook_lab::report::{compare as compare_records, load_records};
 use tallybook_lab::{Error, child};
@@ -34,6 +36,7 @@ pub(crate) fn lab(arguments: LabArguments) -> anyhow::Result<Exit> {
         LabCommand::Run(arguments) => run(&arguments),
         LabCommand::Compare { baseline, subject } => compare(&baseline, &subject),
         LabCommand::Report { directory } => report(&directory),
+        LabCommand::History { runs, change, file } => add_to_history(&runs, &change, &file),
         LabCommand::Child => Ok(child::serve_engine().map(|()| Exit::Success)?),
         LabCommand::Bare { body_bytes } => bare(body_bytes),
         LabCommand::Serve(settings) => {
@@ -159,6 +162,16 @@ fn compare(baseline: &Path, subject: &Path) -> anyhow::Result<Exit> {
     let mut out = Output::new();
     write!(out, "{}", comparison.text())?;
     out.flush()?;
+    Ok(Exit::Success)
+}
+
+fn add_to_history(runs: &Path, change: &str, file: &Path) -> anyhow::Result<Exit> {
+    Entry::new(change, &records(runs)?)?.append(file)?;
+    let entries = history::read(file)?;
+    let chart = file.with_extension("svg");
+    let drawing = history::chart(&entries).draw(WIDE).standalone("CPU per operation, by change");
+    fs::write(&chart, drawing).with_context(|| format!("cannot write {}", chart.display()))?;
+    eprintln!("{} has {} changes; {} shows them", file.display(), entries.len(), chart.display());
     Ok(Exit::Success)
 }
 

@@ -1,0 +1,173 @@
+//! The benchmark history: one line of medians for each change that landed, and the chart of them.
+//!
+//! Lines are only ever added, so that a change that made something slower stays visible. Figures of
+//! different machines stand in different lines of the chart's data and are not to be compared.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::chart::{LineChart, Point, Unit};
+use crate::error::{Error, Result};
+use crate::record::Record;
+use crate::report::{Measure, Metric, case_name};
+use crate::statistics::median;
+use crate::target::engine;
+
+/// What one change measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The change: its commit, and what it says of itself.
+    pub change: String,
+    /// When its first run began, in milliseconds since 1970.
+    pub measured_at_ms: u64,
+    /// The processor, and how many of it.
+    pub machine: String,
+    /// By row (workload, target where it isn't Tallybook, varied parameters): the medians.
+    pub rows: BTreeMap<String, Figures>,
+}
+
+/// Medians over repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// CPU time per operation, in microseconds.
+    pub cpu_us: f64,
+    /// Operations per second.
+    pub per_second: f64,
+    /// How many runs they are of.
+    pub runs: usize,
+}
+
+impl Entry {
+    /// The medians of the runs that count.
+    pub fn new(change: &str, records: &[Record]) -> Result<Entry> {
+        let valid: Vec<&Record> =
+            records.iter().filter(|record| record.outcome.invalid.is_none()).collect();
+        let Some(first) = valid.iter().min_by_key(|record| record.started_at_ms) else {
+            return Err(Error::Invalid("there are no runs that count".into()));
+        };
+        let mut groups: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
+        for record in &valid {
+            groups.entry(row(record)).or_default().push(record);
+        }
+        let of = |records: &[&Record], measure| {
+            let metric = Metric::of_run(measure);
+            let figures: Vec<f64> = records.iter().filter_map(|record| metric.of(record)).collect();
+            median(&figures).unwrap_or(0.0)
+        };
+        let figures = |records: Vec<&Record>| Figures {
+            cpu_us: of(&records, Measure::CpuPerOperation),
+            per_second: of(&records, Measure::Throughput),
+            runs: records.len(),
+        };
+        Ok(Entry {
+            change: change.to_owned(),
+            measured_at_ms: first.started_at_ms,
+            machine: format!("{} cores of {}", first.machine.cores, first.machine.cpu),
+            rows: groups.into_iter().map(|(name, records)| (name, figures(records))).collect(),
+        })
+    }
+
+    /// Adds it to a file of such lines, which is made if need be.
+    pub fn append(&self, path: &Path) -> Result<()> {
+        let mut line = serde_json::to_string(self)
+            .map_err(|error| Error::Invalid(format!("an entry isn't JSON: {error}")))?;
+        line.push('\n');
+        let name = path.display().to_string();
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .map_err(Error::io(name.clone()))?;
+        file.write_all(line.as_bytes()).map_err(Error::io(name))
+    }
+}
+
+/// Every line of a file, oldest first.
+pub fn read(path: &Path) -> Result<Vec<Entry>> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(Error::io(name.clone()))?;
+    let line = |(at, line): (usize, &str)| {
+        serde_json::from_str(line)
+            .map_err(|error| Error::Invalid(format!("{name}, line {}: {error}", at + 1)))
+    };
+    text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(line).collect()
+}
+
+/// CPU time per operation of every row, change by change; rows that most entries lack are in it too.
+pub fn chart(entries: &[Entry]) -> LineChart {
+    let mut names: Vec<&String> = Vec::new();
+    for name in entries.iter().flat_map(|entry| entry.rows.keys()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let chart =
+        LineChart::sweep("change", Unit::Count, "CPU per operation", Unit::Microseconds).log_y();
+    names.into_iter().fold(chart, |chart, name| {
+        let points = entries.iter().enumerate().filter_map(|(at, entry)| {
+            let figures = entry.rows.get(name)?;
+            Some(Point::new((at + 1) as f64, figures.cpu_us))
+        });
+        chart.line(name.clone(), points.collect())
+    })
+}
+
+/// What tells the runs of one row from others.
+fn row(record: &Record) -> String {
+    match &*record.target {
+        engine::NAME => case_name(record),
+        other => format!("{}, {other}", case_name(record)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::{Chart as _, WIDE};
+    use crate::record::{Machine, Outcome};
+    use crate::spec::Spec;
+
+    fn record(cpu_s: f64, invalid: Option<&str>) -> Record {
+        Record {
+            experiment: "synthetic".into(),
+            case: [("value bytes".to_owned(), "100".to_owned())].into(),
+            target: engine::NAME.into(),
+            target_settings: BTreeMap::new(),
+            repetition: 0,
+            spec: Spec::default(),
+            started_at_ms: 1_700_000_000_000,
+            machine: Machine { cpu: "a processor".into(), cores: 2, ..Machine::default() },
+            version: "0.1.0".into(),
+            outcome: Outcome {
+                invalid: invalid.map(str::to_owned),
+                seconds: 1.0,
+                operations: 1_000_000,
+                cpu_settled_s: cpu_s,
+                ..Outcome::default()
+            },
+        }
+    }
+
+    #[test]
+    fn medians_of_what_counts_are_added_and_drawn() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history.jsonl");
+        let records =
+            [record(1.0, None), record(3.0, None), record(9.0, Some("the generator lagged"))];
+        let entry = Entry::new("abc it is faster", &records).unwrap();
+        let figures = entry.rows["fillrandom, value bytes 100"];
+        assert_eq!(figures, Figures { cpu_us: 2.0, per_second: 1e6, runs: 2 });
+        assert_eq!(entry.machine, "2 cores of a processor");
+        entry.append(&path).unwrap();
+        entry.append(&path).unwrap();
+        let entries = read(&path).unwrap();
+        assert_eq!(entries, [entry.clone(), entry]);
+        let drawing = chart(&entries).draw(WIDE).standalone("history");
+        assert!(drawing.contains("fillrandom"));
+        assert!(Entry::new("nothing", &records[2..]).is_err());
+    }
+}
