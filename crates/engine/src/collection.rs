@@ -1,7 +1,8 @@
 //! Which journal segments are worth collecting: a pure function from sizes to numbers.
 //!
 //! A segment is worth collecting when at most a set share of it is live. When the store is idle the
-//! deadest ones go, whatever their share, until all segments together are near their live bytes.
+//! deadest ones go, whatever their share, until all segments together are near their live bytes. With a
+//! share of 0 nothing is copied: only segments without anything live go.
 
 /// When idle, closed segments are collected until they take at most this many times their live bytes.
 const IDLE_SPACE_RATIO: f64 = 1.2;
@@ -41,7 +42,7 @@ pub fn pick(
     let mut output_bytes = 0;
     let mut picked = Vec::new();
     for segment in by_share {
-        let wasteful = idle && total as f64 > live as f64 * IDLE_SPACE_RATIO;
+        let wasteful = idle && live_ratio > 0.0 && total as f64 > live as f64 * IDLE_SPACE_RATIO;
         let share = segment.live_share();
         if share > live_ratio && !(wasteful && share < LIVE_SHARE_MAX) {
             break;
@@ -74,6 +75,12 @@ mod tests {
         check(&[(1, 100, 60), (2, 100, 40), (3, 100, 10)], false, &[3, 2]);
         check(&[(1, 100, 60)], false, &[]);
         check(&[], true, &[]);
+    }
+
+    #[test]
+    fn a_share_of_zero_copies_nothing() {
+        let segment = |number, live_bytes| SegmentShare { number, bytes: 100, live_bytes };
+        assert_eq!(pick(&[segment(1, 10), segment(2, 0)], 0.0, 100, true), [2]);
     }
 
     #[test]

@@ -86,7 +86,8 @@ pub struct Options {
     pub compaction_job_bytes_max: u64,
     /// Compact and collect in the background. Default true.
     pub background: bool,
-    /// A segment is collected when at most this share of it is live, 0.0 to 1.0; default 0.5.
+    /// A segment is collected when at most this share of it is live, 0.0 to 1.0; default 0.5. At 0.0 no
+    /// live value is ever copied, and only segments without any are freed.
     pub collection_live_ratio: f64,
     /// One operation in so many is timed, 0 for none; `Store::set_sample_every` changes it while the
     /// store is open. To 1,048,576; default 256.

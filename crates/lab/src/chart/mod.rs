@@ -19,8 +19,10 @@ mod stacked;
 mod strip;
 mod ratio;
 mod heat;
+mod flame;
 
 pub use bars::{Bar, BarChart, BarGroup};
+pub use flame::flame_graph;
 pub use heat::{HeatCell, HeatTable};
 pub use lines::{Line, LineChart, Point};
 pub use ratio::{RatioChart, RatioRow, Tone};

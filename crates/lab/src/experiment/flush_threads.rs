@@ -100,9 +100,11 @@ impl Size {
             ("write-buffer-bytes", &*buffer),
             ("durability", "os"),
         ];
+        let is_profiled = repetition == 0 && rate == self.rates[1].0;
         let rate = rate.to_string();
         let case = [("asked", asked), ("rate", &*rate), ("flush threads", threads)];
         PlannedRun {
+            is_profiled,
             budget: budget(self.memtable_bytes * 8),
             ..run(
                 repetition,
@@ -147,11 +149,6 @@ impl Experiment for FlushThreads {
         for (at, rate) in rates(records).into_iter().enumerate() {
             rate_section(&mut report, records, rate, at == 0);
         }
-        report.section("Where the time goes").paragraph(
-            "To see the difference as flame graphs, start a server by each setting, load it, and ask its \
-             admin listener for /debug/profile/cpu, /debug/profile/allocs or /debug/profile/locks with \
-             ?seconds=10&format=svg (or run tallybook profile).",
-        );
         let (baseline, subject) = (THREADS[0], THREADS[1]);
         let comparer = Comparer::Parameter { name: "flush threads", baseline, subject };
         report.comparison(comparer.compare(records));

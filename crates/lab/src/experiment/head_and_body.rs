@@ -228,5 +228,6 @@ fn planned(
             durability: Durability::Os,
         },
         shared_store: Some(format!("{way}, {bytes} bytes, repetition {repetition}")),
+        is_profiled: false,
     }
 }

@@ -81,6 +81,7 @@ impl Experiment for HttpFloor {
                             durability: Durability::Os,
                         },
                         shared_store: Some("server".to_owned()),
+                        is_profiled: false,
                         spec,
                     };
                     let floor = PlannedRun {

@@ -8,6 +8,7 @@ mod repetitions;
 mod subject;
 mod server;
 mod stores;
+mod profiles;
 pub mod runner;
 mod picks;
 mod planning;

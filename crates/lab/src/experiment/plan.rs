@@ -106,6 +106,8 @@ pub struct PlannedRun {
     /// first of them asks. An interrupted experiment that is gone on with fills it anew. `None`: a
     /// fresh store.
     pub shared_store: Option<String>,
+    /// Whether a server's profiles are taken meanwhile, for the report.
+    pub is_profiled: bool,
 }
 
 impl PlannedRun {

@@ -46,6 +46,7 @@ pub(super) fn run(
         options: RunOptions::default(),
         budget: budget(64 * MIB),
         shared_store: None,
+        is_profiled: false,
     }
 }
 

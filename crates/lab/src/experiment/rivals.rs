@@ -284,6 +284,7 @@ fn planned(
         },
         shared_store: matches!(place(workload), 1 | 2)
             .then(|| format!("{name}, {bytes} bytes, repetition {repetition}")),
+        is_profiled: false,
     }
 }
 

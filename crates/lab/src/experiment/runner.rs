@@ -15,10 +15,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::Experiment;
 use super::plan::PlannedRun;
+use super::profiles;
 use super::stores::{self, Stores};
 pub use super::subject::{Programs, RIVALS_VARIABLE};
 use crate::error::{Error, Result};
-use crate::load::{Loaded, Progress};
+use crate::load::{Loaded, Progress, planned};
 use crate::record::Record;
 use crate::report::Report;
 use crate::run::{self, RunOptions};
@@ -28,6 +29,8 @@ use crate::runs_file::RunsFile;
 pub const RUNS_FILE: &str = "runs.jsonl";
 /// Held while an experiment is under way.
 const LOCK_FILE: &str = "lab.lock";
+/// Shorter runs aren't profiled: there is too little to sample.
+const PROFILED_MIN: Duration = Duration::from_secs(3);
 
 /// Where and with what runs are made.
 #[derive(Debug, Clone)]
@@ -154,8 +157,18 @@ fn make_one(
     let settings = held.opened.settings();
     let started = SystemTime::now();
     let options: &RunOptions = &stoppable.options;
+    let profiles = match (held.opened.admin_url().filter(|_| run.is_profiled), planned(&run.spec)) {
+        (Some(url), Some(length)) if length >= PROFILED_MIN => {
+            let seconds = length.as_secs() - 1;
+            Some(profiles::take(url, run, seconds, bench.directory)?)
+        }
+        _ => None,
+    };
     let mut watch = |progress: &Progress| tell(Stage::Running(*progress));
     let ran = held.opened.run(&run.spec, options, &mut watch);
+    if let Some(profiles) = profiles {
+        profiles.finish();
+    }
     let Loaded { outcome, mut error } =
         ran.unwrap_or_else(|error| Loaded { outcome: run::invalid(&error), error: Some(error) });
     match &run.shared_store {
@@ -180,7 +193,8 @@ pub fn write_report(experiment: &dyn Experiment, directory: &Path, rerun: &str) 
         let what = format!("{}: it holds no run of {}", directory.display(), experiment.name());
         return Err(Error::Invalid(what));
     }
-    let report = experiment.report(&records, rerun);
+    let mut report = experiment.report(&records, rerun);
+    profiles::add_to(&mut report, directory);
     report.write(directory)?;
     Ok(report)
 }

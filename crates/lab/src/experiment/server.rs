@@ -41,6 +41,8 @@ pub(super) fn command(words: &[OsString]) -> Result<Command> {
 pub(super) struct Server {
     process: Child,
     url: String,
+    /// Of its admin listener, if it says that it has one.
+    admin_url: Option<String>,
     name: String,
     log: PathBuf,
 }
@@ -51,20 +53,31 @@ impl Server {
         let file = File::create(log).map_err(Error::io(log.display().to_string()))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
         let process = command.spawn().map_err(Error::io(format!("start {name}")))?;
-        let mut server =
-            Server { process, url: String::new(), name: name.to_owned(), log: log.to_owned() };
+        let mut server = Server {
+            process,
+            url: String::new(),
+            admin_url: None,
+            name: name.to_owned(),
+            log: log.to_owned(),
+        };
         let mut line = String::new();
         if let Some(stdout) = server.process.stdout.take() {
             let read = BufReader::new(stdout).read_line(&mut line);
             read.map_err(Error::io(format!("where {name} listens")))?;
         }
         // `http://ADDRESS`, or `listening on http://ADDRESS (data), ...`.
-        let url = line.find("http://").and_then(|at| line[at..].split([' ', ',', '\n']).next());
-        match url {
+        let mut urls = line.split([' ', ',', '\n']).filter(|word| word.starts_with("http://"));
+        match urls.next() {
             Some(url) => server.url = url.to_owned(),
             None => return Err(server.ended().unwrap_or_else(|| server.error("it never listens"))),
         }
+        server.admin_url = urls.next().map(str::to_owned);
         Ok(server)
+    }
+
+    /// The URL of its admin listener.
+    pub(super) fn admin_url(&self) -> Option<&str> {
+        self.admin_url.as_deref()
     }
 
     /// Its URL.

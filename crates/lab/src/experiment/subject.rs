@@ -132,6 +132,14 @@ impl Opened {
         }
     }
 
+    /// Where its profiles are to be had.
+    pub(super) fn admin_url(&self) -> Option<&str> {
+        match self {
+            Opened::Http { server: Some(server), .. } => server.admin_url(),
+            _ => None,
+        }
+    }
+
     /// Version and settings, for the record.
     pub(super) fn settings(&self) -> BTreeMap<String, String> {
         match self {

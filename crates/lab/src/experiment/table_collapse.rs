@@ -91,6 +91,7 @@ impl Size {
         let mut planned = run(repetition, &[("part", "five"), ("run", name)], server(&flags), spec);
         planned.options.settle = settles;
         planned.shared_store = Some(format!("five {repetition}"));
+        planned.is_profiled = repetition == 0;
         planned
     }
 

@@ -32,6 +32,7 @@ use desk::Driven;
 use open::Timing;
 use pace::Schedule;
 pub use pace::Waiting;
+pub(crate) use pace::planned;
 use recorder::Collector;
 use stop::Stop;
 

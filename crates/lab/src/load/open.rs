@@ -50,11 +50,9 @@ pub(super) fn run(
         let sent = match due {
             None => Instant::now(),
             Some(due) => {
-                let ready = Instant::now();
-                let sent = pace::wait_until(due, timing.margin, stop);
-                let spun_from = due.checked_sub(timing.margin).map_or(ready, |at| at.max(ready));
-                driven.spun += sent.saturating_duration_since(spun_from);
-                sent
+                let waited = pace::wait_until(due, timing.margin, stop);
+                driven.spun += waited.spun;
+                waited.until
             }
         };
         if stop.is_set() {

@@ -154,7 +154,7 @@ impl Schedule {
 }
 
 /// How long a run of this spec is meant to take; `None` when that depends on the target.
-pub(super) fn planned(spec: &Spec) -> Option<Duration> {
+pub(crate) fn planned(spec: &Spec) -> Option<Duration> {
     match (spec.length, spec.pace) {
         (Length::Time(time), _) => Some(time),
         (Length::Operations(_), Pace::Closed) => None,
@@ -172,17 +172,27 @@ pub(super) fn wake_punctually() {
     let _ = rustix::thread::set_current_timer_slack(least);
 }
 
-/// Waits until `due`, and says when that was; sooner when `stop` is set.
-pub(super) fn wait_until(due: Instant, margin: Duration, stop: &Stop<'_>) -> Instant {
+/// When a wait ended, and how much of it went by in looking at the clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waited {
+    pub(super) until: Instant,
+    pub(super) spun: Duration,
+}
+
+/// Waits until `due`; not as long when `stop` is set.
+pub(super) fn wait_until(due: Instant, margin: Duration, stop: &Stop<'_>) -> Waited {
+    let mut spinning_since = None;
     loop {
         let now = Instant::now();
         if now >= due || stop.is_set() {
-            return now;
+            let spun = spinning_since.map_or(Duration::ZERO, |since| now - since);
+            return Waited { until: now, spun };
         }
         let left = due - now;
         if left > margin {
             std::thread::sleep((left - margin).min(SLEEP_MAX));
         } else {
+            spinning_since.get_or_insert(now);
             std::hint::spin_loop();
         }
     }
@@ -259,10 +269,10 @@ mod tests {
         for waiting in [Waiting::Spin, Waiting::Sleep] {
             let due = Instant::now() + Duration::from_millis(3);
             let running = AtomicBool::new(false);
-            assert!(wait_until(due, waiting.margin(), &Stop::new(&running)) >= due);
+            assert!(wait_until(due, waiting.margin(), &Stop::new(&running)).until >= due);
         }
         let far = Instant::now() + Duration::from_secs(3600);
         let interrupted = AtomicBool::new(true);
-        assert!(wait_until(far, Duration::ZERO, &Stop::new(&interrupted)) < far);
+        assert!(wait_until(far, Duration::ZERO, &Stop::new(&interrupted)).until < far);
     }
 }
