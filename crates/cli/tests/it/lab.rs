@@ -38,7 +38,7 @@ fn unknown_names_list_the_known_ones() {
     lab(&["run", "rivalz"]).failure(2, "http-floor");
     lab(&["run", "rivals", "--scale", "huge"]).failure(2, "tiny, small, full");
     lab(&["run", "rivals", "--scale", "tiny", "--against", "rocksdbx"]).failure(2, "rocksdb-tuned");
-    lab(&["run", "http-floor", "--against", "lmdb"]).failure(2, "nothing to choose");
+    lab(&["run", "http-floor", "--against", "lmdb"]).failure(2, "servers by their URLs");
     lab(&["run", "http-floor", "--repetitions", "0"]).failure(2, "repetitions");
 }
 
