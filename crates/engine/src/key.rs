@@ -55,6 +55,24 @@ pub fn compare(a_key: &[u8], a_seqno: SeqNo, b_key: &[u8], b_seqno: SeqNo) -> Or
     a_key.cmp(b_key).then(b_seqno.cmp(&a_seqno))
 }
 
+/// The first eight bytes of a key as a number, zeros for what is missing: of two words that differ, the
+/// smaller is of the smaller key.
+#[inline]
+pub fn word(key: &[u8]) -> u64 {
+    if let Some(eight) = key.first_chunk() {
+        return u64::from_be_bytes(*eight);
+    }
+    let mut bytes = [0; 8];
+    bytes[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(bytes)
+}
+
+/// How many bytes two keys share at their start.
+#[inline]
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    std::iter::zip(a, b).take_while(|(a, b)| a == b).count()
+}
+
 /// The hash of a user key that every point index uses (XXH3, 64 bits).
 #[inline]
 pub fn hash(user_key: &[u8]) -> u64 {

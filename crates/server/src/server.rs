@@ -103,8 +103,7 @@ impl<E: Engine> Server<E> {
             .map(|(listener, address)| {
                 tracing::info!(%address, "serving health and figures");
                 let receiver = stop_admin.subscribe();
-                let look = look.clone();
-                spawn_crew(&api, Listener::Admin, &listener, 1, &receiver, look, ADMIN_DRAIN)
+                spawn_crew(&api, Listener::Admin, &listener, 1, &receiver, &look, ADMIN_DRAIN)
             })
             .transpose()?;
         let threads = match api.options.threads {
@@ -115,7 +114,7 @@ impl<E: Engine> Server<E> {
         let drain = Duration::from_millis(api.options.timeouts.drain_ms);
         let mut stopping = stop.subscribe();
         let receiver = stop.subscribe();
-        let served = spawn_crew(&api, Listener::Data, &data, threads, &receiver, look, drain)
+        let served = spawn_crew(&api, Listener::Data, &data, threads, &receiver, &look, drain)
             .and_then(|crew| {
                 drop(data);
                 wait_for_stop(&mut stopping)?;
@@ -162,7 +161,7 @@ fn spawn_crew<E: Engine>(
     listener: &StdListener,
     count: usize,
     stop: &watch::Receiver<bool>,
-    look: watch::Receiver<()>,
+    look: &watch::Receiver<()>,
     drain: Duration,
 ) -> Result<Vec<JoinHandle<Result<()>>>> {
     let (crew, inboxes) = Crew::new(count);

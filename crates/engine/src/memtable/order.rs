@@ -51,18 +51,6 @@ pub(super) struct Run {
     records: Box<[(u64, RecordRef)]>,
 }
 
-/// Eight bytes of a key from `skip` on as a number that sorts alike, zeros for what is missing.
-#[inline]
-fn prefix(key: &[u8], skip: usize) -> u64 {
-    let rest = &key[skip..];
-    if let Some(eight) = rest.first_chunk() {
-        return u64::from_be_bytes(*eight);
-    }
-    let mut bytes = [0; 8];
-    bytes[..rest.len()].copy_from_slice(rest);
-    u64::from_be_bytes(bytes)
-}
-
 fn compare_whole(arena: &Arena, a: RecordRef, b: RecordRef) -> Ordering {
     let (a, b) = (arena.record(a), arena.record(b));
     key::compare(a.key(), a.seqno(), b.key(), b.seqno())
@@ -74,11 +62,10 @@ impl Run {
         let mut common = first.len();
         for &record in records {
             let key = arena.record(record).key();
-            let same = first[..common].iter().zip(key).take_while(|(a, b)| a == b).count();
-            common = same;
+            common = key::common_prefix(&first[..common], key);
         }
         let with_prefix =
-            |&record: &RecordRef| (prefix(arena.record(record).key(), common), record);
+            |&record: &RecordRef| (key::word(&arena.record(record).key()[common..]), record);
         let mut records: Box<[_]> = records.iter().map(with_prefix).collect();
         records.sort_unstable_by(|&(a, left), &(b, right)| {
             a.cmp(&b).then_with(|| compare_whole(arena, left, right))
@@ -87,7 +74,7 @@ impl Run {
     }
 
     fn merge(arena: &Arena, left: &Run, right: &Run) -> Run {
-        let same = left.common.iter().zip(&right.common).take_while(|(a, b)| a == b).count();
+        let same = key::common_prefix(&left.common, &right.common);
         let mut merged = Vec::with_capacity(left.records.len() + right.records.len());
         let (older, newer) = (left.behind(arena, same), right.behind(arena, same));
         let (mut a, mut b) = (&older[..], &newer[..]);
@@ -114,7 +101,7 @@ impl Run {
         let shifted = self
             .records
             .iter()
-            .map(|&(_, record)| (prefix(arena.record(record).key(), common), record));
+            .map(|&(_, record)| (key::word(&arena.record(record).key()[common..]), record));
         Cow::Owned(shifted.collect())
     }
 
@@ -127,7 +114,7 @@ impl Run {
             Ordering::Equal if shared < self.common.len() => return 0,
             Ordering::Equal => {}
         }
-        let wanted = prefix(user_key, shared);
+        let wanted = key::word(&user_key[shared..]);
         self.records.partition_point(|&(prefix, record)| match prefix.cmp(&wanted) {
             Ordering::Less => true,
             Ordering::Greater => false,

@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use crate::coding::{Decoder, put_bytes, put_varint, varint_len};
 use crate::head::{Body, Entry, ValuePointer};
-use crate::key::{SEQNO_MAX, SeqNo, ValueKind};
+use crate::key::{self, SEQNO_MAX, SeqNo, ValueKind};
 
 /// Most entries of a block: a slot has 6 bits in the point index.
 pub(super) const ENTRIES_MAX: usize = 64;
@@ -166,7 +166,7 @@ impl BlockBuilder {
         };
         let prefix_bytes = match self.pending.first() {
             // Keys ascend, so what the first and the last share, all share.
-            Some(first) => common_prefix(&self.keys[..first.key_end], user_key),
+            Some(first) => key::common_prefix(&self.keys[..first.key_end], user_key),
             None => user_key.len(),
         };
         Extent {
@@ -178,10 +178,6 @@ impl BlockBuilder {
             written_at_ms: widen(before.written_at_ms, entry.written_at_ms),
         }
     }
-}
-
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    std::iter::zip(a, b).take_while(|(a, b)| a == b).count()
 }
 
 fn prefixed_bytes(len: usize) -> usize {
@@ -304,7 +300,7 @@ impl<'a> Block<'a> {
         while low < high {
             let middle = low.midpoint(high);
             let entry = self.entry(middle)?;
-            match crate::key::compare(entry.suffix, entry.seqno, suffix, seqno) {
+            match key::compare(entry.suffix, entry.seqno, suffix, seqno) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Equal | Ordering::Greater => high = middle,
             }

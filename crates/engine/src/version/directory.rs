@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use super::level::Level;
 use super::table::LiveTable;
+use crate::key;
 use crate::sstable::{Candidates, PointIndex};
 
 /// Runs that are found, and whose point indexes are fetched, at once.
@@ -73,8 +74,9 @@ impl Directory {
         let tables = || levels.iter().flat_map(Level::tables);
         let smallest = tables().map(|table| &table.smallest).min();
         let largest = tables().map(|table| &table.largest).max();
-        let prefix = smallest.zip(largest).map(|(a, b)| common_prefix(a, b)).unwrap_or_default();
-        let word = |key: &Bytes| word(&key[prefix.len()..]);
+        let shared = |(a, b): (&Bytes, &Bytes)| a.slice(..key::common_prefix(a, b));
+        let prefix = smallest.zip(largest).map(shared).unwrap_or_default();
+        let word = |key: &Bytes| key::word(&key[prefix.len()..]);
         let (mut runs, mut to) = (Vec::new(), 0);
         for (level, run) in
             levels.iter().enumerate().flat_map(|(at, l)| l.runs.iter().map(move |run| (at, run)))
@@ -111,7 +113,7 @@ impl Directory {
         let Some(rest) = key.strip_prefix(&self.prefix[..]) else {
             return found;
         };
-        let word = word(rest);
+        let word = key::word(rest);
         for (run, found) in runs.iter().zip(&mut found) {
             if let Some(at) = self.position(run, word, key) {
                 let slot = &self.slots[at];
@@ -144,24 +146,6 @@ impl Directory {
     }
 }
 
-/// The first eight bytes of a key as a number: of two words that differ, the smaller is of the smaller key.
-#[inline]
-fn word(key: &[u8]) -> u64 {
-    match key.first_chunk() {
-        Some(bytes) => u64::from_be_bytes(*bytes),
-        None => {
-            let mut bytes = [0; 8];
-            bytes[..key.len()].copy_from_slice(key);
-            u64::from_be_bytes(bytes)
-        }
-    }
-}
-
-fn common_prefix(a: &Bytes, b: &Bytes) -> Bytes {
-    let length = a.iter().zip(b).take_while(|(a, b)| a == b).count();
-    a.slice(..length)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -169,7 +153,6 @@ mod tests {
     use super::super::level::Run;
     use super::super::table::TableMeta;
     use super::*;
-    use crate::key;
     use crate::sstable::Properties;
 
     /// Runs of tables whose bounds are these keys, two by two.
