@@ -61,7 +61,7 @@ pub struct Entry {
 }
 
 /// An [`Entry`] by reference to where its bytes are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryRef<'a> {
     /// Number of the write.
     pub seqno: SeqNo,
@@ -76,7 +76,7 @@ pub struct EntryRef<'a> {
 }
 
 /// A [`Body`] by reference to where its bytes are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyRef<'a> {
     /// The value itself.
     Inline(&'a [u8]),
@@ -89,38 +89,74 @@ pub enum BodyRef<'a> {
 impl EntryRef<'_> {
     /// The same with bytes of its own.
     pub fn to_entry(&self) -> Entry {
+        self.with_bytes(Bytes::copy_from_slice)
+    }
+
+    /// The same with slices of `owner`, which holds the bytes.
+    #[inline]
+    pub fn slices_of(&self, owner: &Bytes) -> Entry {
+        self.with_bytes(|bytes| owner.slice_ref(bytes))
+    }
+
+    #[inline]
+    fn with_bytes(&self, bytes: impl Fn(&[u8]) -> Bytes) -> Entry {
         Entry {
             seqno: self.seqno,
             written_at_ms: self.written_at_ms,
             expires_at_ms: self.expires_at_ms,
-            attributes: Bytes::copy_from_slice(self.attributes),
-            body: match &self.body {
-                BodyRef::Inline(value) => Body::Inline(Bytes::copy_from_slice(value)),
-                BodyRef::Ref(pointer) => Body::Ref(*pointer),
+            attributes: if self.attributes.is_empty() {
+                Bytes::new()
+            } else {
+                bytes(self.attributes)
+            },
+            body: match self.body {
+                BodyRef::Inline(value) => Body::Inline(bytes(value)),
+                BodyRef::Ref(pointer) => Body::Ref(pointer),
                 BodyRef::Delete => Body::Delete,
             },
         }
     }
-}
 
-impl Entry {
     /// The kind that stands on disk for this entry.
     pub fn kind(&self) -> ValueKind {
         match self.body {
-            Body::Inline(_) => ValueKind::Put,
-            Body::Ref(_) => ValueKind::PutRef,
-            Body::Delete => ValueKind::Delete,
+            BodyRef::Inline(_) => ValueKind::Put,
+            BodyRef::Ref(_) => ValueKind::PutRef,
+            BodyRef::Delete => ValueKind::Delete,
+        }
+    }
+
+    /// When the value expires, in milliseconds since the Unix epoch, 0 for never; `None` for a deletion.
+    pub fn expiry(&self) -> Option<u64> {
+        (!matches!(self.body, BodyRef::Delete)).then_some(self.expires_at_ms)
+    }
+
+    /// Whether the key has a value as of `now_ms` by this entry.
+    pub fn is_live(&self, now_ms: u64) -> bool {
+        self.expiry().is_some_and(|at_ms| at_ms == 0 || at_ms > now_ms)
+    }
+}
+
+impl Entry {
+    /// The same by reference.
+    #[inline]
+    pub fn by_ref(&self) -> EntryRef<'_> {
+        EntryRef {
+            seqno: self.seqno,
+            written_at_ms: self.written_at_ms,
+            expires_at_ms: self.expires_at_ms,
+            attributes: &self.attributes,
+            body: match &self.body {
+                Body::Inline(value) => BodyRef::Inline(value),
+                Body::Ref(pointer) => BodyRef::Ref(*pointer),
+                Body::Delete => BodyRef::Delete,
+            },
         }
     }
 
     /// Whether the key has a value as of `now_ms` by this entry.
     pub fn is_live(&self, now_ms: u64) -> bool {
-        !matches!(self.body, Body::Delete) && !self.is_expired(now_ms)
-    }
-
-    /// Whether the entry has expired as of `now_ms`.
-    pub fn is_expired(&self, now_ms: u64) -> bool {
-        self.expires_at_ms != 0 && self.expires_at_ms <= now_ms
+        self.by_ref().is_live(now_ms)
     }
 
     /// The head; `None` for a deletion.

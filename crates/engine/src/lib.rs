@@ -53,5 +53,5 @@ pub use resources::{ResourceOptions, Resources};
 pub use stages::{Exit, Stage, Stages};
 pub use store::{
     Condition, Cursor, Damage, KeyHead, KeyValue, LevelStats, Range, RangeHeads, ScanOptions,
-    Snapshot, Stats, Store, VerifyReport, WriteOptions,
+    Snapshot, Stats, Store, ValueRef, VerifyReport, WriteOptions,
 };

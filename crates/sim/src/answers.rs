@@ -187,10 +187,14 @@ fn walk(mut cursor: Cursor, moves: &[Move]) -> Result<Vec<Option<Shown>>> {
         }
         shown.push(if cursor.valid() {
             // Reading a value in between must not disturb the cursor, nor must leaving it unread.
-            let value = if at % 2 == 0 { Some(cursor.value()?) } else { None };
+            let value = match at % 3 {
+                0 => Some(cursor.value()?),
+                1 => Some(Bytes::copy_from_slice(&cursor.value_ref()?)),
+                _ => None,
+            };
             Some(Shown {
                 key: Bytes::copy_from_slice(cursor.key()),
-                head: Some(cursor.head()),
+                head: Some(cursor.head()?),
                 value,
             })
         } else {

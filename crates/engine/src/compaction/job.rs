@@ -14,7 +14,7 @@ use super::output::{Output, OutputOptions, OutputTable};
 use super::retain::Retain;
 use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
-use crate::head::{Body, ValuePointer};
+use crate::head::{BodyRef, ValuePointer};
 use crate::iter::merging::Source;
 use crate::iter::{InternalIterator, MergingIterator};
 use crate::key::{SEQNO_MAX, SeqNo};
@@ -83,7 +83,8 @@ pub fn run(
     }
     let (mut entries_in, mut entries_out) = (0, 0);
     while merged.valid() {
-        if job.end.as_ref().is_some_and(|end| merged.user_key() >= &end[..]) {
+        let user_key = merged.user_key();
+        if job.end.as_ref().is_some_and(|end| *user_key >= end[..]) {
             break;
         }
         if entries_in % CANCEL_CHECK_ENTRIES == 0 && job.cancel.load(Ordering::Relaxed) {
@@ -91,11 +92,11 @@ pub fn run(
         }
         entries_in += 1;
         let mut entry = merged.entry()?;
-        if retain.keeps(merged.user_key(), &entry) {
-            if let Body::Ref(pointer) = &mut entry.body {
+        if retain.keeps(user_key, &entry) {
+            if let BodyRef::Ref(pointer) = &mut entry.body {
                 *pointer = (job.direct)(pointer);
             }
-            output.add(merged.user_key(), &entry)?;
+            output.add(user_key, &entry)?;
             entries_out += 1;
         }
         merged.next()?;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::fault_points::{Bug, is_planted};
 use crate::file_name;
-use crate::head::Entry;
+use crate::head::EntryRef;
 use crate::options::Compression;
 use crate::range_tombstone::RangeTombstone;
 use crate::sstable::{BuildTimes, BuiltTable, TableBuilder, TableBuilderOptions};
@@ -49,7 +49,6 @@ pub struct Output<'a> {
     /// Not yet given to a file, ascending by start; disjoint or equal in range.
     range_tombstones: Vec<RangeTombstone>,
     builder: Option<(u64, TableBuilder)>,
-    last_key: Vec<u8>,
     finished: Vec<OutputTable>,
     paths: Vec<PathBuf>,
     times: Arc<BuildTimes>,
@@ -70,7 +69,6 @@ impl<'a> Output<'a> {
             options,
             range_tombstones,
             builder: None,
-            last_key: Vec::new(),
             finished: Vec::new(),
             paths: Vec::new(),
             times: Arc::default(),
@@ -83,12 +81,11 @@ impl<'a> Output<'a> {
     }
 
     /// Adds an entry. Requires: internal order.
-    pub fn add(&mut self, user_key: &[u8], entry: &Entry) -> Result<()> {
-        let full = self
-            .builder
-            .as_ref()
-            .is_some_and(|(_, builder)| builder.is_full(self.options.table_bytes));
-        if full && self.last_key != user_key {
+    pub fn add(&mut self, user_key: &[u8], entry: &EntryRef<'_>) -> Result<()> {
+        let ends = self.builder.as_ref().is_some_and(|(_, builder)| {
+            builder.is_full(self.options.table_bytes) && builder.last_key() != user_key
+        });
+        if ends {
             self.finish_table(Some(user_key))?;
         }
         let (_, builder) = match &mut self.builder {
@@ -98,12 +95,7 @@ impl<'a> Output<'a> {
                 self.builder.insert(open)
             }
         };
-        builder.add(user_key, entry)?;
-        if self.last_key != user_key {
-            self.last_key.clear();
-            self.last_key.extend_from_slice(user_key);
-        }
-        Ok(())
+        builder.add(user_key, entry)
     }
 
     /// Finishes and syncs the last file and the directory; answers every file.

@@ -5,7 +5,7 @@
 //! if a range deletion of the same stripe is newer. At the bottom, where nothing older can be
 //! uncovered, a deletion (or an expired entry) of the oldest stripe has done its work and goes too.
 
-use crate::head::{Body, Entry};
+use crate::head::EntryRef;
 use crate::key::{SEQNO_MAX, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
 
@@ -47,7 +47,7 @@ impl<'a> Retain<'a> {
     }
 
     /// Whether `entry` is kept. Requires: calls come in internal order.
-    pub fn keeps(&mut self, user_key: &[u8], entry: &Entry) -> bool {
+    pub fn keeps(&mut self, user_key: &[u8], entry: &EntryRef<'_>) -> bool {
         let stripe = self.stripe(entry.seqno);
         if self.last_key != user_key || self.last_stripe.is_none() {
             self.last_key.clear();
@@ -62,8 +62,7 @@ impl<'a> Retain<'a> {
                 return false;
             }
         }
-        let dead = matches!(entry.body, Body::Delete) || entry.is_expired(self.now_ms);
-        !(dead && self.bottom && stripe == 0)
+        entry.is_live(self.now_ms) || !self.bottom || stripe > 0
     }
 
     /// Whether a range deletion is kept.
@@ -77,6 +76,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::head::{Body, Entry};
 
     /// Entries as `key@seqno`, with `-` for a deletion and `!` for an expired one; answers the kept.
     fn check(
@@ -105,7 +105,7 @@ mod tests {
                         Body::Inline(Bytes::new())
                     },
                 };
-                retain.keeps(key.as_bytes(), &entry)
+                retain.keeps(key.as_bytes(), &entry.by_ref())
             })
             .collect();
         assert_eq!(kept.join(" "), expected, "{input} with snapshots {snapshots:?}");

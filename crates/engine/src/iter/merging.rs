@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use super::InternalIterator;
 use crate::error::Result;
-use crate::head::Entry;
+use crate::head::{Entry, EntryRef};
 use crate::key::{self, SeqNo};
 
 /// A boxed source.
@@ -39,8 +39,9 @@ impl MergingIterator {
 
     /// Whether source `a` yields before source `b` in the current direction.
     fn before(&self, a: usize, b: usize) -> bool {
-        let (a, b) = (&self.sources[a], &self.sources[b]);
-        let order = key::compare(a.user_key(), a.seqno(), b.user_key(), b.seqno());
+        let (a_key, a_seqno) = self.sources[a].internal_key();
+        let (b_key, b_seqno) = self.sources[b].internal_key();
+        let order = key::compare(a_key, a_seqno, b_key, b_seqno);
         order
             == if self.direction == Direction::Forward { Ordering::Less } else { Ordering::Greater }
     }
@@ -96,8 +97,8 @@ impl MergingIterator {
     /// Places every source but the top on the far side of the current entry.
     fn turn(&mut self, direction: Direction) -> Result<()> {
         let top = self.heap[0];
-        let user_key = self.sources[top].user_key().to_vec();
-        let seqno = self.sources[top].seqno();
+        let (user_key, seqno) = self.sources[top].internal_key();
+        let user_key = user_key.to_vec();
         self.heap.clear();
         for (at, source) in self.sources.iter_mut().enumerate() {
             if at == top {
@@ -173,25 +174,31 @@ impl InternalIterator for MergingIterator {
         !self.heap.is_empty()
     }
 
-    fn user_key(&self) -> &[u8] {
-        self.top().user_key()
+    fn internal_key(&self) -> (&[u8], SeqNo) {
+        self.top().internal_key()
     }
 
-    fn seqno(&self) -> SeqNo {
-        self.top().seqno()
-    }
-
-    fn entry(&self) -> Result<Entry> {
+    fn entry(&self) -> Result<EntryRef<'_>> {
         self.top().entry()
+    }
+
+    fn owned_entry(&self) -> Result<Entry> {
+        self.top().owned_entry()
+    }
+
+    fn expiry(&self) -> Result<Option<u64>> {
+        self.top().expiry()
+    }
+
+    fn inline_value(&self) -> Result<Option<&[u8]>> {
+        self.top().inline_value()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
-    use crate::head::Body;
+    use crate::head::BodyRef;
     use crate::key::SEQNO_MAX;
 
     /// A sorted list as a source.
@@ -231,20 +238,21 @@ mod tests {
         fn valid(&self) -> bool {
             self.at.is_some()
         }
-        fn user_key(&self) -> &[u8] {
-            &self.items[self.at.unwrap()].0
+        fn internal_key(&self) -> (&[u8], SeqNo) {
+            let (user_key, seqno) = &self.items[self.at.unwrap()];
+            (user_key, *seqno)
         }
-        fn seqno(&self) -> SeqNo {
-            self.items[self.at.unwrap()].1
-        }
-        fn entry(&self) -> Result<Entry> {
-            Ok(Entry {
+        fn entry(&self) -> Result<EntryRef<'_>> {
+            Ok(EntryRef {
                 seqno: self.seqno(),
                 written_at_ms: 0,
                 expires_at_ms: 0,
-                attributes: Bytes::new(),
-                body: Body::Delete,
+                attributes: &[],
+                body: BodyRef::Delete,
             })
+        }
+        fn owned_entry(&self) -> Result<Entry> {
+            Ok(self.entry()?.to_entry())
         }
     }
 

@@ -3,7 +3,7 @@
 //! Order is internal order: user key ascending, SeqNo descending.
 
 use crate::error::Result;
-use crate::head::Entry;
+use crate::head::{BodyRef, Entry, EntryRef};
 use crate::key::SeqNo;
 
 pub mod merging;
@@ -27,10 +27,31 @@ pub trait InternalIterator: Send {
     fn prev(&mut self) -> Result<()>;
     /// Whether there is an entry here.
     fn valid(&self) -> bool;
+    /// User key and SeqNo. Requires: valid.
+    fn internal_key(&self) -> (&[u8], SeqNo);
+    /// The entry, until the cursor moves. Requires: valid.
+    fn entry(&self) -> Result<EntryRef<'_>>;
+    /// The entry, to keep. Requires: valid.
+    fn owned_entry(&self) -> Result<Entry>;
+
+    /// As `EntryRef::expiry`; sources that know it without decoding the entry say so. Requires: valid.
+    fn expiry(&self) -> Result<Option<u64>> {
+        Ok(self.entry()?.expiry())
+    }
+    /// The value, if it is inline, until the cursor moves. Requires: valid.
+    fn inline_value(&self) -> Result<Option<&[u8]>> {
+        Ok(match self.entry()?.body {
+            BodyRef::Inline(value) => Some(value),
+            BodyRef::Ref(_) | BodyRef::Delete => None,
+        })
+    }
+
     /// The user key. Requires: valid.
-    fn user_key(&self) -> &[u8];
+    fn user_key(&self) -> &[u8] {
+        self.internal_key().0
+    }
     /// The SeqNo. Requires: valid.
-    fn seqno(&self) -> SeqNo;
-    /// The entry. Requires: valid.
-    fn entry(&self) -> Result<Entry>;
+    fn seqno(&self) -> SeqNo {
+        self.internal_key().1
+    }
 }

@@ -15,6 +15,8 @@ use crate::key::{ATTRIBUTES_BYTES_MAX, SeqNo, ValueKind, check_key};
 const KIND_MASK: u8 = 0x0f;
 const HAS_EXPIRY: u8 = 0x10;
 const HAS_ATTRIBUTES: u8 = 0x20;
+/// Bytes of a put in the meta section beside key and attributes, at most.
+const PUT_HEAD_BYTES: usize = 1 + 2 + 5 + 4 + 10 + 2;
 
 /// A group that is ready to be written: all that doesn't depend on where it will stand.
 #[derive(Debug)]
@@ -62,6 +64,7 @@ impl<'a> PreparedGroup<'a> {
         inline_max_bytes: usize,
     ) -> PreparedGroup<'a> {
         let mut group = PreparedGroup::empty(buffer, inline_max_bytes);
+        group.meta.reserve(key.len() + attributes.len() + PUT_HEAD_BYTES);
         group.push_put(key, value, expires_at_ms, attributes);
         group.values = Values::One([value]);
         group
@@ -120,6 +123,12 @@ impl<'a> PreparedGroup<'a> {
             Values::One(one) => one,
             Values::Many(many) => many,
         }
+    }
+
+    /// The key of the first operation, or where the first deleted range starts.
+    pub fn first_key(&self) -> &[u8] {
+        let mut decoder = Decoder::new(&self.meta);
+        decoder.u8().and_then(|_| decoder.length_prefixed()).unwrap_or_default()
     }
 
     /// What the memtable takes of the group, once it stands in the journal with its value section at

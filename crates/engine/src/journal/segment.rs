@@ -225,6 +225,13 @@ impl Segment {
         })
     }
 
+    /// Asks the system to begin writing what was appended so far, and doesn't wait for it.
+    pub(super) fn start_writeback(&self) {
+        if let Ok(file) = self.file("write back") {
+            file.start_writeback(0, self.end());
+        }
+    }
+
     /// A handle of the file: the segment's own, else one that others share.
     pub(super) fn file(&self, op: &'static str) -> Result<Arc<dyn File>> {
         if let Some(file) = self.handle.read().as_ref() {

@@ -151,6 +151,12 @@ impl SyncState {
         self.finish_round(target, &round, outcome)
     }
 
+    /// Asks the system to begin writing what isn't synced, so that the next sync finds little left to do.
+    pub fn start_writeback(&self) {
+        let unsynced = self.inner.lock().unsynced.clone();
+        unsynced.iter().for_each(|segment| segment.start_writeback());
+    }
+
     fn finish_round(
         &self,
         target: u64,

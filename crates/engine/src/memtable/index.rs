@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 
 use super::arena::RecordRef;
+use crate::vfs::prefetch::prefetch;
 
 /// Slots of the smallest table.
 const SLOTS_MIN: usize = 64;
@@ -83,6 +84,13 @@ impl Index {
     #[inline]
     pub(super) fn find(&self, hash: u64, is_key: impl Fn(RecordRef) -> bool) -> Option<RecordRef> {
         self.table.load().find(tag(hash), is_key).1
+    }
+
+    /// Asks the processor for the place of a hash.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        let table = self.table.load();
+        prefetch((&raw const table.slots[(tag(hash) >> table.shift) as usize]).cast());
     }
 
     /// Where the key's newest record is, or would be. Requires: one thread at a time from here to

@@ -84,6 +84,12 @@ impl Memtable {
         self.has_range_tombstones.store(true, Ordering::Release);
     }
 
+    /// Asks the processor for what `insert` of this key will look at first.
+    #[inline]
+    pub fn prefetch(&self, user_key: &[u8]) {
+        self.index.prefetch(key::hash(user_key));
+    }
+
     fn note(&self, seqno: SeqNo) {
         self.entries.fetch_add(1, Ordering::Relaxed);
         self.seqno_max.fetch_max(seqno, Ordering::Relaxed);

@@ -12,9 +12,12 @@ use std::sync::Arc;
 use super::Memtable;
 use super::arena::{Arena, RecordRef, Walk};
 use crate::error::Result;
-use crate::head::Entry;
+use crate::head::{Entry, EntryRef};
 use crate::iter::InternalIterator;
 use crate::key::{self, SeqNo};
+
+/// So many records ahead are asked for while a cursor moves on: they stand in the order of writing.
+const RECORDS_AHEAD: usize = 6;
 
 /// The runs so far.
 #[derive(Debug, Default)]
@@ -176,6 +179,9 @@ impl InternalIterator for RunCursor {
     fn next(&mut self) -> Result<()> {
         assert!(self.valid(), "next is called on a valid cursor");
         self.at += 1;
+        if let Some(&(_, record)) = self.run.records.get(self.at + RECORDS_AHEAD) {
+            self.memtable.arena.prefetch(record);
+        }
         Ok(())
     }
 
@@ -189,15 +195,16 @@ impl InternalIterator for RunCursor {
         self.at < self.run.records.len()
     }
 
-    fn user_key(&self) -> &[u8] {
-        self.record().key()
+    fn internal_key(&self) -> (&[u8], SeqNo) {
+        let record = self.record();
+        (record.key(), record.seqno())
     }
 
-    fn seqno(&self) -> SeqNo {
-        self.record().seqno()
+    fn entry(&self) -> Result<EntryRef<'_>> {
+        Ok(self.record().entry())
     }
 
-    fn entry(&self) -> Result<Entry> {
+    fn owned_entry(&self) -> Result<Entry> {
         Ok(self.record().entry().to_entry())
     }
 }

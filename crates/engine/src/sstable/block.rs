@@ -10,10 +10,8 @@
 
 use std::cmp::Ordering;
 
-use bytes::Bytes;
-
 use crate::coding::{Decoder, put_bytes, put_varint, varint_len};
-use crate::head::{Body, Entry, ValuePointer};
+use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{self, SEQNO_MAX, SeqNo, ValueKind};
 
 /// Most entries of a block: a slot has 6 bits in the point index.
@@ -93,13 +91,13 @@ impl BlockBuilder {
     }
 
     /// Whether one more entry fits a block of `block_bytes`. An empty block takes any entry.
-    pub(super) fn fits(&self, user_key: &[u8], entry: &Entry, block_bytes: usize) -> bool {
+    pub(super) fn fits(&self, user_key: &[u8], entry: &EntryRef<'_>, block_bytes: usize) -> bool {
         self.is_empty()
             || self.len() < ENTRIES_MAX && self.extent_with(user_key, entry).bytes() <= block_bytes
     }
 
     /// Takes an entry. Requires: it fits and follows the one before in internal order.
-    pub(super) fn add(&mut self, user_key: &[u8], entry: &Entry) {
+    pub(super) fn add(&mut self, user_key: &[u8], entry: &EntryRef<'_>) {
         self.extent = self.extent_with(user_key, entry);
         self.keys.extend_from_slice(user_key);
         let mut flags = entry.kind() as u8;
@@ -109,17 +107,17 @@ impl BlockBuilder {
         }
         if !entry.attributes.is_empty() {
             flags |= HAS_ATTRIBUTES;
-            put_bytes(&mut self.tails, &entry.attributes);
+            put_bytes(&mut self.tails, entry.attributes);
         }
         match &entry.body {
-            Body::Inline(value) => put_bytes(&mut self.tails, value),
-            Body::Ref(pointer) => {
+            BodyRef::Inline(value) => put_bytes(&mut self.tails, value),
+            BodyRef::Ref(pointer) => {
                 put_varint(&mut self.tails, pointer.segment);
                 put_varint(&mut self.tails, pointer.offset);
                 put_varint(&mut self.tails, u64::from(pointer.length));
                 self.tails.extend_from_slice(&pointer.checksum.to_le_bytes());
             }
-            Body::Delete => {}
+            BodyRef::Delete => {}
         }
         self.pending.push(Pending {
             flags,
@@ -158,7 +156,7 @@ impl BlockBuilder {
         self.tails.clear();
     }
 
-    fn extent_with(&self, user_key: &[u8], entry: &Entry) -> Extent {
+    fn extent_with(&self, user_key: &[u8], entry: &EntryRef<'_>) -> Extent {
         let before = &self.extent;
         let widen = |(min, max): (u64, u64), value: u64| match before.count {
             0 => (value, value),
@@ -185,19 +183,19 @@ fn prefixed_bytes(len: usize) -> usize {
 }
 
 /// Bytes of an entry behind its written-at.
-fn tail_bytes(entry: &Entry) -> usize {
+fn tail_bytes(entry: &EntryRef<'_>) -> usize {
     let expiry = if entry.expires_at_ms == 0 { 0 } else { varint_len(entry.expires_at_ms) };
     let attributes =
         if entry.attributes.is_empty() { 0 } else { prefixed_bytes(entry.attributes.len()) };
     let body = match &entry.body {
-        Body::Inline(value) => prefixed_bytes(value.len()),
-        Body::Ref(pointer) => {
+        BodyRef::Inline(value) => prefixed_bytes(value.len()),
+        BodyRef::Ref(pointer) => {
             varint_len(pointer.segment)
                 + varint_len(pointer.offset)
                 + varint_len(u64::from(pointer.length))
                 + 4
         }
-        Body::Delete => 0,
+        BodyRef::Delete => 0,
     };
     expiry + attributes + body
 }
@@ -276,8 +274,44 @@ impl<'a> Block<'a> {
         if seqno > SEQNO_MAX {
             return None;
         }
-        let written_at_ms_min = self.header.written_at_ms_min;
-        Some(BlockEntry { suffix, seqno, flags, written_at_ms_min, decoder })
+        let tail = Tail { flags, at: usize::from(offset) + decoder.position() };
+        Some(BlockEntry { suffix, seqno, tail })
+    }
+
+    /// The whole of an entry of this block; `None` when it is malformed.
+    #[inline]
+    pub(super) fn whole(&self, seqno: SeqNo, tail: Tail) -> Option<EntryRef<'a>> {
+        let mut decoder = Decoder::new(self.bytes.get(tail.at..)?);
+        let written_at_ms = self.header.written_at_ms_min.checked_add(decoder.varint()?)?;
+        let expires_at_ms = if tail.flags & HAS_EXPIRY != 0 { decoder.varint()? } else { 0 };
+        let attributes =
+            if tail.flags & HAS_ATTRIBUTES != 0 { decoder.length_prefixed()? } else { &[] };
+        let body = match ValueKind::from_u8(tail.flags & KIND_MASK)? {
+            ValueKind::Put => BodyRef::Inline(decoder.length_prefixed()?),
+            ValueKind::PutRef => BodyRef::Ref(ValuePointer {
+                segment: decoder.varint()?,
+                offset: decoder.varint()?,
+                length: u32::try_from(decoder.varint()?).ok()?,
+                checksum: decoder.u32()?,
+            }),
+            ValueKind::Delete => BodyRef::Delete,
+            ValueKind::DeleteRange => return None,
+        };
+        Some(EntryRef { seqno, written_at_ms, expires_at_ms, attributes, body })
+    }
+
+    /// The inline value of an entry of this block, which is one of that kind; `None` when it is malformed.
+    #[inline]
+    pub(super) fn inline_value(&self, tail: Tail) -> Option<&'a [u8]> {
+        let mut decoder = Decoder::new(self.bytes.get(tail.at..)?);
+        decoder.varint()?;
+        if tail.flags & HAS_EXPIRY != 0 {
+            decoder.varint()?;
+        }
+        if tail.flags & HAS_ATTRIBUTES != 0 {
+            decoder.length_prefixed()?;
+        }
+        decoder.length_prefixed()
     }
 
     /// Whether the key of an entry of this block is `user_key`.
@@ -310,47 +344,46 @@ impl<'a> Block<'a> {
 }
 
 /// One entry of a block, decoded as far as its SeqNo.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct BlockEntry<'a> {
     /// The user key behind the block's prefix.
     pub(super) suffix: &'a [u8],
     /// Number of the write.
     pub(super) seqno: SeqNo,
-    flags: u8,
-    written_at_ms_min: u64,
-    decoder: Decoder<'a>,
+    /// The rest, for `Block::whole`.
+    pub(super) tail: Tail,
 }
 
-impl BlockEntry<'_> {
-    /// The whole entry; its value and attributes are slices of `owner`, which holds the block.
+/// Where an entry goes on behind its SeqNo, and what is there.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tail {
+    flags: u8,
+    /// Offset in the block.
+    at: usize,
+}
+
+impl Tail {
+    /// Whether a value is there that does not expire.
     #[inline]
-    pub(super) fn decode(mut self, owner: &Bytes) -> Option<Entry> {
-        let decoder = &mut self.decoder;
-        let written_at_ms = self.written_at_ms_min.checked_add(decoder.varint()?)?;
-        let expires_at_ms = if self.flags & HAS_EXPIRY != 0 { decoder.varint()? } else { 0 };
-        let attributes = if self.flags & HAS_ATTRIBUTES != 0 {
-            owner.slice_ref(decoder.length_prefixed()?)
-        } else {
-            Bytes::new()
-        };
-        let body = match ValueKind::from_u8(self.flags & KIND_MASK)? {
-            ValueKind::Put => Body::Inline(owner.slice_ref(decoder.length_prefixed()?)),
-            ValueKind::PutRef => Body::Ref(ValuePointer {
-                segment: decoder.varint()?,
-                offset: decoder.varint()?,
-                length: u32::try_from(decoder.varint()?).ok()?,
-                checksum: decoder.u32()?,
-            }),
-            ValueKind::Delete => Body::Delete,
-            ValueKind::DeleteRange => return None,
-        };
-        Some(Entry { seqno: self.seqno, written_at_ms, expires_at_ms, attributes, body })
+    pub(super) fn is_lasting_value(self) -> bool {
+        const PUT: u8 = ValueKind::Put as u8;
+        const PUT_REF: u8 = ValueKind::PutRef as u8;
+        self.flags & HAS_EXPIRY == 0 && matches!(self.flags & KIND_MASK, PUT | PUT_REF)
+    }
+
+    /// Whether a value is there, and not in the journal.
+    #[inline]
+    pub(super) fn is_inline(self) -> bool {
+        self.flags & KIND_MASK == ValueKind::Put as u8
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+    use crate::head::{Body, Entry};
 
     fn put(seqno: SeqNo, value: &[u8]) -> Entry {
         Entry {
@@ -365,8 +398,8 @@ mod tests {
     fn block(entries: &[(&[u8], Entry)]) -> Bytes {
         let mut builder = BlockBuilder::default();
         for (key, entry) in entries {
-            assert!(builder.fits(key, entry, BLOCK_BYTES_MAX));
-            builder.add(key, entry);
+            assert!(builder.fits(key, &entry.by_ref(), BLOCK_BYTES_MAX));
+            builder.add(key, &entry.by_ref());
         }
         let bound = builder.bytes();
         let mut out = Vec::new();
@@ -391,7 +424,7 @@ mod tests {
             let found = block.entry(slot).unwrap();
             assert!(block.key_is(&found, key));
             assert!(!block.key_is(&found, b"kez"));
-            assert_eq!(found.decode(&bytes).unwrap(), *entry);
+            assert_eq!(block.whole(found.seqno, found.tail).unwrap(), entry.by_ref());
         }
         assert!(block.entry(4).is_none());
     }
@@ -425,15 +458,16 @@ mod tests {
     fn a_block_takes_64_entries_or_its_size() {
         let mut builder = BlockBuilder::default();
         let big = put(1, &[0; 40_000]);
-        assert!(builder.fits(b"k", &big, 256), "an empty block takes any entry");
+        let small = put(1, b"");
+        assert!(builder.fits(b"k", &big.by_ref(), 256), "an empty block takes any entry");
         for number in 0..ENTRIES_MAX as u8 {
-            assert!(builder.fits(&[number], &put(1, b""), 4096));
-            builder.add(&[number], &put(1, b""));
+            assert!(builder.fits(&[number], &small.by_ref(), 4096));
+            builder.add(&[number], &small.by_ref());
         }
-        assert!(!builder.fits(b"z", &put(1, b""), 4096));
+        assert!(!builder.fits(b"z", &small.by_ref(), 4096));
         let mut builder = BlockBuilder::default();
-        builder.add(b"k", &put(1, b""));
-        assert!(!builder.fits(b"z", &put(1, &[0; 300]), 256));
+        builder.add(b"k", &small.by_ref());
+        assert!(!builder.fits(b"z", &put(1, &[0; 300]).by_ref(), 256));
     }
 
     proptest::proptest! {
@@ -447,7 +481,7 @@ mod tests {
                 for slot in 0..block.len() + 1 {
                     if let Some(entry) = block.entry(slot) {
                         block.key_is(&entry, b"key");
-                        entry.decode(&bytes);
+                        let _ = block.whole(entry.seqno, entry.tail);
                     }
                 }
                 block.lower_bound(b"key", 3);

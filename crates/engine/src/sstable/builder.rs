@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::head::{Body, Entry};
+use crate::head::{BodyRef, EntryRef};
 use crate::key::{self, SEQNO_MAX, SeqNo, check_key};
 use crate::options::Compression;
 use crate::range_tombstone::RangeTombstone;
@@ -126,7 +126,7 @@ impl TableBuilder {
 
     /// Adds the next entry. Requires: it follows the one before in internal order, and a new key is
     /// not added once the table `is_full` (further versions of the last key are).
-    pub fn add(&mut self, user_key: &[u8], entry: &Entry) -> Result<()> {
+    pub fn add(&mut self, user_key: &[u8], entry: &EntryRef<'_>) -> Result<()> {
         check_key(user_key)?;
         self.check_body(&entry.body)?;
         let new_key = self.last_key != user_key;
@@ -150,6 +150,11 @@ impl TableBuilder {
         self.properties.add(user_key, entry, new_key);
         self.last_seqno = entry.seqno;
         Ok(())
+    }
+
+    /// The key of the entry added last; empty before the first.
+    pub fn last_key(&self) -> &[u8] {
+        &self.last_key
     }
 
     /// Adds a deleted range; in any order, at any time.
@@ -222,9 +227,9 @@ impl TableBuilder {
         Ok(BuiltTable { properties, file_bytes })
     }
 
-    fn check_body(&self, body: &Body) -> Result<()> {
+    fn check_body(&self, body: &BodyRef<'_>) -> Result<()> {
         match body {
-            Body::Inline(value) if value.len() > INLINE_BYTES_MAX => {
+            BodyRef::Inline(value) if value.len() > INLINE_BYTES_MAX => {
                 Err(Error::InvalidArgument(format!(
                     "an inline value has at most {INLINE_BYTES_MAX} bytes, this one has {}",
                     value.len()

@@ -4,9 +4,7 @@
 
 use std::io::{self, Write};
 
-use bytes::Bytes;
-
-use crate::head::{Body, Entry};
+use crate::head::{BodyRef, EntryRef};
 use crate::sstable::block::Block;
 use crate::sstable::reader::Table;
 use crate::sstable::source::Purpose;
@@ -41,7 +39,7 @@ pub fn inspect(table: &Table, out: &mut dyn Write, entries: bool) -> io::Result<
         let (raw, prefix) = (bytes.len(), block.prefix().len());
         writeln!(out, " raw {raw} entries {} prefix {prefix} from {key}", block.len())?;
         if entries {
-            block_entries(&block, &bytes, out)?;
+            block_entries(&block, out)?;
         }
     }
     Ok(())
@@ -79,14 +77,14 @@ fn properties(table: &Table, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn block_entries(block: &Block<'_>, bytes: &Bytes, out: &mut dyn Write) -> io::Result<()> {
+fn block_entries(block: &Block<'_>, out: &mut dyn Write) -> io::Result<()> {
     for slot in 0..block.len() {
         let Some(raw) = block.entry(slot) else {
             writeln!(out, "  {slot}: malformed entry")?;
             continue;
         };
         let key = escaped(&[block.prefix(), raw.suffix].concat());
-        match raw.decode(bytes) {
+        match block.whole(raw.seqno, raw.tail) {
             Some(entry) => writeln!(out, "  {slot}: {key} {}", described(&entry))?,
             None => writeln!(out, "  {slot}: {key} malformed entry")?,
         }
@@ -94,7 +92,7 @@ fn block_entries(block: &Block<'_>, bytes: &Bytes, out: &mut dyn Write) -> io::R
     Ok(())
 }
 
-fn described(entry: &Entry) -> String {
+fn described(entry: &EntryRef<'_>) -> String {
     let mut text = format!("seqno {} written_at_ms {}", entry.seqno, entry.written_at_ms);
     if entry.expires_at_ms != 0 {
         text += &format!(" expires_at_ms {}", entry.expires_at_ms);
@@ -103,12 +101,12 @@ fn described(entry: &Entry) -> String {
         text += &format!(" attribute_bytes {}", entry.attributes.len());
     }
     match &entry.body {
-        Body::Inline(value) => text += &format!(" put bytes {}", value.len()),
-        Body::Ref(pointer) => {
+        BodyRef::Inline(value) => text += &format!(" put bytes {}", value.len()),
+        BodyRef::Ref(pointer) => {
             let (segment, offset, length) = (pointer.segment, pointer.offset, pointer.length);
             text += &format!(" put segment {segment} offset {offset} bytes {length}");
         }
-        Body::Delete => text += " delete",
+        BodyRef::Delete => text += " delete",
     }
     text
 }

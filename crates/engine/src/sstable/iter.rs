@@ -8,10 +8,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::head::Entry;
+use crate::head::{Entry, EntryRef};
 use crate::iter::InternalIterator;
 use crate::key::{SEQNO_MAX, SeqNo};
-use crate::sstable::block::{Block, BlockHeader};
+use crate::sstable::block::{Block, BlockHeader, Tail};
 use crate::sstable::reader::Table;
 use crate::sstable::source::Purpose;
 use crate::stages::Stopwatch;
@@ -37,7 +37,10 @@ pub struct TableIter {
     header: BlockHeader,
     slot: usize,
     key: Vec<u8>,
+    /// Whether `key` starts with the prefix of the block held.
+    has_prefix: bool,
     seqno: SeqNo,
+    tail: Tail,
     valid: bool,
     /// Frames read ahead, and the offset of the first.
     ahead: (u64, Bytes),
@@ -60,7 +63,9 @@ impl Table {
             header: BlockHeader::default(),
             slot: 0,
             key: Vec::new(),
+            has_prefix: false,
             seqno: 0,
+            tail: Tail::default(),
             valid: false,
             ahead: (0, Bytes::new()),
             watch: None,
@@ -89,6 +94,7 @@ impl TableIter {
             None => self.read(number, direction)?,
         };
         self.header = self.table.parse(number, &self.bytes)?.header();
+        self.has_prefix = false;
         self.loaded = Some(number);
         Ok(())
     }
@@ -119,10 +125,17 @@ impl TableIter {
         let Some(entry) = block.entry(slot) else {
             return Err(self.table.malformed(self.loaded.unwrap_or(0)));
         };
-        self.key.clear();
-        self.key.extend_from_slice(block.prefix());
+        let prefix = block.prefix();
+        if self.has_prefix {
+            self.key.truncate(prefix.len());
+        } else {
+            self.key.clear();
+            self.key.extend_from_slice(prefix);
+            self.has_prefix = true;
+        }
         self.key.extend_from_slice(entry.suffix);
-        (self.seqno, self.slot, self.valid) = (entry.seqno, slot, true);
+        (self.seqno, self.tail) = (entry.seqno, entry.tail);
+        (self.slot, self.valid) = (slot, true);
         Ok(())
     }
 
@@ -221,19 +234,31 @@ impl InternalIterator for TableIter {
         self.valid
     }
 
-    fn user_key(&self) -> &[u8] {
-        assert!(self.valid, "user_key is called on a valid cursor");
-        &self.key
+    fn internal_key(&self) -> (&[u8], SeqNo) {
+        assert!(self.valid, "internal_key is called on a valid cursor");
+        (&self.key, self.seqno)
     }
 
-    fn seqno(&self) -> SeqNo {
-        assert!(self.valid, "seqno is called on a valid cursor");
-        self.seqno
-    }
-
-    fn entry(&self) -> Result<Entry> {
+    #[inline]
+    fn entry(&self) -> Result<EntryRef<'_>> {
         assert!(self.valid, "entry is called on a valid cursor");
-        let entry = self.block().entry(self.slot).and_then(|entry| entry.decode(&self.bytes));
+        let entry = self.block().whole(self.seqno, self.tail);
         entry.ok_or_else(|| self.table.malformed(self.current()))
+    }
+
+    fn owned_entry(&self) -> Result<Entry> {
+        Ok(self.entry()?.slices_of(&self.bytes))
+    }
+
+    fn expiry(&self) -> Result<Option<u64>> {
+        if self.tail.is_lasting_value() { Ok(Some(0)) } else { Ok(self.entry()?.expiry()) }
+    }
+
+    fn inline_value(&self) -> Result<Option<&[u8]>> {
+        if !self.tail.is_inline() {
+            return Ok(None);
+        }
+        let value = self.block().inline_value(self.tail);
+        value.map(Some).ok_or_else(|| self.table.malformed(self.current()))
     }
 }

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use crate::coding::{Decoder, put_bytes, put_varint};
-use crate::head::{Body, Entry};
+use crate::head::{BodyRef, EntryRef};
 use crate::key::{KEY_BYTES_MAX, SEQNO_MAX, SeqNo};
 use crate::range_tombstone::RangeTombstone;
 
@@ -193,7 +193,7 @@ pub(super) struct PropertiesBuilder {
 
 impl PropertiesBuilder {
     /// Counts an entry. `new_key`: it is the key's first.
-    pub(super) fn add(&mut self, user_key: &[u8], entry: &Entry, new_key: bool) {
+    pub(super) fn add(&mut self, user_key: &[u8], entry: &EntryRef<'_>, new_key: bool) {
         let properties = &mut self.properties;
         let first = properties.entries == 0;
         properties.entries += 1;
@@ -215,9 +215,9 @@ impl PropertiesBuilder {
         }
         properties.raw_key_bytes += user_key.len() as u64;
         match &entry.body {
-            Body::Inline(value) => properties.raw_value_bytes += value.len() as u64,
-            Body::Ref(pointer) => self.add_pointer(pointer.segment, u64::from(pointer.length)),
-            Body::Delete => properties.tombstones += 1,
+            BodyRef::Inline(value) => properties.raw_value_bytes += value.len() as u64,
+            BodyRef::Ref(pointer) => self.add_pointer(pointer.segment, u64::from(pointer.length)),
+            BodyRef::Delete => properties.tombstones += 1,
         }
         self.add_seqno(entry.seqno);
     }
@@ -281,13 +281,12 @@ mod tests {
     use super::*;
     use crate::head::ValuePointer;
 
-    fn entry(seqno: SeqNo, expires_at_ms: u64, body: Body) -> Entry {
-        let attributes = Bytes::new();
-        Entry { seqno, written_at_ms: 100 * seqno, expires_at_ms, attributes, body }
+    fn entry(seqno: SeqNo, expires_at_ms: u64, body: BodyRef<'_>) -> EntryRef<'_> {
+        EntryRef { seqno, written_at_ms: 100 * seqno, expires_at_ms, attributes: &[], body }
     }
 
-    fn pointer(segment: u64, length: u32) -> Body {
-        Body::Ref(ValuePointer { segment, offset: 64, length, checksum: 0 })
+    fn pointer(segment: u64, length: u32) -> BodyRef<'static> {
+        BodyRef::Ref(ValuePointer { segment, offset: 64, length, checksum: 0 })
     }
 
     fn tombstone(start: &'static str, end: &'static str, seqno: SeqNo) -> RangeTombstone {
@@ -300,8 +299,8 @@ mod tests {
         builder.add(b"b", &entry(4, 0, pointer(3, 2000)), false);
         builder.add(b"c", &entry(6, 300, pointer(5, 50)), true);
         builder.add_range_tombstone(&tombstone("a", "c", 2));
-        builder.add(b"d", &entry(7, 0, Body::Inline(Bytes::from_static(b"value"))), true);
-        builder.add(b"e", &entry(8, 0, Body::Delete), true);
+        builder.add(b"d", &entry(7, 0, BodyRef::Inline(b"value")), true);
+        builder.add(b"e", &entry(8, 0, BodyRef::Delete), true);
         Properties { file_bytes: 4321, ..builder.finish(b"e") }
     }
 
@@ -338,7 +337,7 @@ mod tests {
         let finish = |keys: &[&[u8]], end: &'static str| {
             let mut builder = PropertiesBuilder::default();
             for key in keys {
-                builder.add(key, &entry(1, 0, Body::Delete), true);
+                builder.add(key, &entry(1, 0, BodyRef::Delete), true);
             }
             builder.add_range_tombstone(&tombstone("a", end, 2));
             builder.finish(keys.last().copied().unwrap_or_default())

@@ -140,8 +140,9 @@ impl Table {
             }
             let exit = if bytes.cached { Exit::FileCache } else { Exit::FileBlock };
             let entry = if entry.seqno <= max_seqno {
-                let entry = entry.decode(&bytes.owner);
+                let entry = block.whole(entry.seqno, entry.tail);
                 let entry = entry.ok_or_else(|| self.malformed(place.block))?;
+                let entry = entry.slices_of(&bytes.owner);
                 self.source.note_entry(place, hash, user_key, &entry);
                 Some(entry)
             } else {
@@ -180,8 +181,9 @@ impl Table {
                 if !block.key_is(&entry, user_key) {
                     return Ok(None);
                 }
-                let entry = entry.decode(&bytes.owner);
-                return entry.map(Some).ok_or_else(|| self.malformed(number));
+                let entry = block.whole(entry.seqno, entry.tail);
+                let entry = entry.ok_or_else(|| self.malformed(number))?;
+                return Ok(Some(entry.slices_of(&bytes.owner)));
             }
             number += 1;
             if number == self.fences.len() || self.fences.first_key(number) != user_key {

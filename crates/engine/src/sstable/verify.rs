@@ -7,10 +7,8 @@
 //!
 //! Damage is listed, one finding a block, and does not end the check.
 
-use bytes::Bytes;
-
 use crate::error::Error;
-use crate::head::{Body, Entry};
+use crate::head::{BodyRef, EntryRef};
 use crate::key::{self, SeqNo};
 use crate::sstable::footer::FOOTER_BYTES;
 use crate::sstable::point_index::Place;
@@ -89,15 +87,15 @@ impl Verifier<'_> {
     fn check_block(&mut self, number: usize) {
         let offset = self.table.fences.handle(number).map_or(0, |handle| handle.offset);
         let bytes = match self.table.block_bytes(number, Purpose::Pass) {
-            Ok(bytes) => bytes.into_bytes(),
+            Ok(bytes) => bytes,
             Err(error) => return self.found_error(offset, error),
         };
-        if let Err(what) = self.check_entries(number, &bytes) {
+        if let Err(what) = self.check_entries(number, bytes.bytes()) {
             self.found(offset, what);
         }
     }
 
-    fn check_entries(&mut self, number: usize, bytes: &Bytes) -> Result<(), &'static str> {
+    fn check_entries(&mut self, number: usize, bytes: &[u8]) -> Result<(), &'static str> {
         let block = self.table.parse(number, bytes).map_err(|_| "malformed block")?;
         for slot in 0..block.len() {
             let raw = block.entry(slot).ok_or("malformed entry")?;
@@ -105,13 +103,18 @@ impl Verifier<'_> {
             if slot == 0 && key != self.table.fences.first_key(number) {
                 return Err("the block does not start with its fence");
             }
-            let entry = raw.decode(bytes).ok_or("malformed entry")?;
+            let entry = block.whole(raw.seqno, raw.tail).ok_or("malformed entry")?;
             self.check_entry(&key, &entry, Place { block: number, slot })?;
         }
         Ok(())
     }
 
-    fn check_entry(&mut self, key: &[u8], entry: &Entry, at: Place) -> Result<(), &'static str> {
+    fn check_entry(
+        &mut self,
+        key: &[u8],
+        entry: &EntryRef<'_>,
+        at: Place,
+    ) -> Result<(), &'static str> {
         let properties = self.table.properties();
         let seen = &mut self.seen;
         let new_key = seen.last_key != key;
@@ -143,9 +146,9 @@ impl Verifier<'_> {
         seen.expiring += u64::from(entry.expires_at_ms != 0);
         seen.raw_key_bytes += key.len() as u64;
         match &entry.body {
-            Body::Inline(value) => seen.raw_value_bytes += value.len() as u64,
-            Body::Ref(_) => seen.pointers += 1,
-            Body::Delete => seen.tombstones += 1,
+            BodyRef::Inline(value) => seen.raw_value_bytes += value.len() as u64,
+            BodyRef::Ref(_) => seen.pointers += 1,
+            BodyRef::Delete => seen.tombstones += 1,
         }
         Ok(())
     }

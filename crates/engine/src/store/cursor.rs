@@ -4,7 +4,7 @@
 //! of each key, the newest version its moment sees, if that is a value.
 //!
 //! Invariant: moving forward, the merge stands on the entry shown; moving backward, on the last entry
-//! before all versions of the key shown.
+//! before all versions of the key shown, whose entry is kept.
 
 use std::sync::Arc;
 
@@ -75,9 +75,40 @@ pub struct Cursor {
     seqno: SeqNo,
     bounds: Bounds,
     direction: Direction,
-    /// The key and entry shown.
+    /// The key shown.
     key: Vec<u8>,
-    entry: Option<Entry>,
+    shown: Shown,
+}
+
+/// A value that a cursor shows; it is its bytes.
+#[derive(Debug, Clone)]
+pub enum ValueRef<'a> {
+    /// Where the cursor stands.
+    Borrowed(&'a [u8]),
+    /// Read from the journal, or kept by the cursor.
+    Owned(Bytes),
+}
+
+impl std::ops::Deref for ValueRef<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            ValueRef::Borrowed(bytes) => bytes,
+            ValueRef::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// Where the entry shown is.
+#[derive(Debug)]
+enum Shown {
+    /// Nowhere: the cursor is not valid.
+    Nothing,
+    /// Under the merge.
+    Here,
+    /// The merge has passed it.
+    Kept(Entry),
 }
 
 impl std::fmt::Debug for Cursor {
@@ -124,7 +155,7 @@ impl Cursor {
             bounds,
             direction: Direction::Forward,
             key: Vec::new(),
-            entry: None,
+            shown: Shown::Nothing,
         }
     }
 
@@ -134,9 +165,9 @@ impl Cursor {
             Some(start) => self.seek(&start),
             None => {
                 self.direction = Direction::Forward;
-                self.entry = None;
+                self.shown = Shown::Nothing;
                 self.merged.seek_to_first()?;
-                self.find_forward()
+                self.find_forward(false)
             }
         }
     }
@@ -144,7 +175,7 @@ impl Cursor {
     /// Moves to the last key.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.direction = Direction::Backward;
-        self.entry = None;
+        self.shown = Shown::Nothing;
         match &self.bounds.end {
             Some(end) => self.merged.seek_before(end)?,
             None => self.merged.seek_to_last()?,
@@ -155,19 +186,19 @@ impl Cursor {
     /// Moves to the first key at or after `user_key`.
     pub fn seek(&mut self, user_key: &[u8]) -> Result<()> {
         self.direction = Direction::Forward;
-        self.entry = None;
+        self.shown = Shown::Nothing;
         let from = match &self.bounds.start {
             Some(start) if user_key < &start[..] => &start[..],
             _ => user_key,
         };
         self.merged.seek(from, self.seqno)?;
-        self.find_forward()
+        self.find_forward(false)
     }
 
     /// Moves to the last key before `user_key`.
     pub fn seek_before(&mut self, user_key: &[u8]) -> Result<()> {
         self.direction = Direction::Backward;
-        self.entry = None;
+        self.shown = Shown::Nothing;
         let before = match &self.bounds.end {
             Some(end) if user_key > &end[..] => &end[..],
             _ => user_key,
@@ -180,20 +211,20 @@ impl Cursor {
     #[expect(clippy::should_implement_trait, reason = "a cursor moves, it does not yield")]
     pub fn next(&mut self) -> Result<()> {
         assert!(self.valid(), "a cursor is moved on only while it is valid");
-        self.entry = None;
+        self.shown = Shown::Nothing;
         if self.direction == Direction::Backward {
             self.direction = Direction::Forward;
             self.merged.seek(&self.key, 0)?;
         } else {
-            self.skip_versions()?;
+            self.merged.next()?;
         }
-        self.find_forward()
+        self.find_forward(true)
     }
 
     /// Moves to the key before; not valid after the first. Requires: valid.
     pub fn prev(&mut self) -> Result<()> {
         assert!(self.valid(), "a cursor is moved back only while it is valid");
-        self.entry = None;
+        self.shown = Shown::Nothing;
         if self.direction == Direction::Forward {
             self.direction = Direction::Backward;
             self.merged.seek_before(&self.key)?;
@@ -203,7 +234,7 @@ impl Cursor {
 
     /// Whether there is a key here.
     pub fn valid(&self) -> bool {
-        self.entry.is_some()
+        !matches!(self.shown, Shown::Nothing)
     }
 
     /// The key. Requires: valid.
@@ -213,54 +244,72 @@ impl Cursor {
     }
 
     /// What is known of the value. Requires: valid.
-    pub fn head(&self) -> Head {
-        self.shown().head().expect("a cursor shows values only")
+    pub fn head(&self) -> Result<Head> {
+        Ok(self.entry()?.head().expect("a cursor shows values only"))
     }
 
     /// The value, read from the journal if it is there. Requires: valid.
     pub fn value(&self) -> Result<Bytes> {
-        self.state.value(self.shown().clone(), true, &mut self.recorder.begin())
+        self.value_of(self.entry()?)
     }
 
-    fn shown(&self) -> &Entry {
-        self.entry.as_ref().expect("a cursor has an entry only while it is valid")
-    }
-
-    /// Moves the merge past every version of `self.key`.
-    fn skip_versions(&mut self) -> Result<()> {
-        let mut steps = 0;
-        while self.merged.valid() && self.merged.user_key() == &self.key[..] {
-            if steps == STEPS_BEFORE_SEEK {
-                return self.merged.seek(&self.key, 0);
-            }
-            self.merged.next()?;
-            steps += 1;
+    /// The value where it stands, until the cursor moves; read from the journal if it is there. It is
+    /// cheaper than `value` for values that are looked at and not kept. Requires: valid.
+    pub fn value_ref(&self) -> Result<ValueRef<'_>> {
+        if matches!(self.shown, Shown::Here)
+            && let Some(value) = self.merged.inline_value()?
+        {
+            return Ok(ValueRef::Borrowed(value));
         }
-        Ok(())
+        self.value().map(ValueRef::Owned)
     }
 
-    fn find_forward(&mut self) -> Result<()> {
-        let mut hidden_steps = 0;
-        while self.merged.valid() && !self.bounds.is_beyond(self.merged.user_key()) {
-            self.key.clear();
-            self.key.extend_from_slice(self.merged.user_key());
-            if self.merged.seqno() > self.seqno {
-                hidden_steps += 1;
-                if hidden_steps < STEPS_BEFORE_SEEK {
-                    self.merged.next()?;
-                } else {
-                    hidden_steps = 0;
-                    self.merged.seek(&self.key, self.seqno)?;
+    fn value_of(&self, entry: Entry) -> Result<Bytes> {
+        match entry.body {
+            Body::Inline(value) => Ok(value),
+            _ => self.state.value(entry, true, &mut self.recorder.begin()),
+        }
+    }
+
+    /// The entry shown. Requires: valid.
+    fn entry(&self) -> Result<Entry> {
+        match &self.shown {
+            Shown::Here => self.merged.owned_entry(),
+            Shown::Kept(entry) => Ok(entry.clone()),
+            Shown::Nothing => panic!("a cursor has an entry only while it is valid"),
+        }
+    }
+
+    /// Goes on to the first key at or behind the merge that has a value. `passed`: not of `self.key`,
+    /// whose older versions may come first.
+    fn find_forward(&mut self, mut passed: bool) -> Result<()> {
+        let mut steps = 0;
+        while self.merged.valid() {
+            let (user_key, seqno) = self.merged.internal_key();
+            let is_older = passed && *user_key == self.key[..];
+            if !is_older {
+                if self.bounds.is_beyond(user_key) {
+                    break;
                 }
-                continue;
+                self.key.clear();
+                self.key.extend_from_slice(user_key);
+                passed = false;
+                if seqno <= self.seqno {
+                    if self.shows(&self.key, seqno, self.merged.expiry()?) {
+                        self.shown = Shown::Here;
+                        break;
+                    }
+                    passed = true;
+                }
             }
-            hidden_steps = 0;
-            let entry = self.merged.entry()?;
-            if self.shows(&self.key, &entry) {
-                self.entry = Some(entry);
-                return Ok(());
+            steps += 1;
+            if steps < STEPS_BEFORE_SEEK {
+                self.merged.next()?;
+            } else {
+                steps = 0;
+                let behind = if passed { 0 } else { self.seqno };
+                self.merged.seek(&self.key, behind)?;
             }
-            self.skip_versions()?;
         }
         Ok(())
     }
@@ -272,29 +321,28 @@ impl Cursor {
             let mut newest = None;
             while self.merged.valid() && self.merged.user_key() == &self.key[..] {
                 if self.merged.seqno() <= self.seqno {
-                    newest = Some(self.merged.entry()?);
+                    newest = Some(self.merged.owned_entry()?);
                 }
                 self.merged.prev()?;
             }
             if let Some(entry) = newest
-                && self.shows(&self.key, &entry)
+                && self.shows(&self.key, entry.seqno, entry.by_ref().expiry())
             {
-                self.entry = Some(entry);
+                self.shown = Shown::Kept(entry);
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Whether the newest visible version of a key is a value.
-    fn shows(&self, user_key: &[u8], entry: &Entry) -> bool {
-        if matches!(entry.body, Body::Delete) {
-            return false;
-        }
-        if entry.expires_at_ms != 0 && entry.is_expired(self.clock.now_ms()) {
-            return false;
-        }
-        self.range_tombstones.cover(user_key, self.seqno) < entry.seqno
+    /// Whether the newest visible version of a key, of that number and expiry, is a value.
+    fn shows(&self, user_key: &[u8], seqno: SeqNo, expiry: Option<u64>) -> bool {
+        let is_live = match expiry {
+            Some(0) => true,
+            Some(expires_at_ms) => expires_at_ms > self.clock.now_ms(),
+            None => false,
+        };
+        is_live && self.range_tombstones.cover(user_key, self.seqno) < seqno
     }
 }
 
@@ -362,14 +410,12 @@ impl Iterator for Range {
             return Some(Err(error));
         }
         let cursor = &self.0.cursor;
-        Some(match cursor.value() {
-            Ok(value) => Ok(KeyValue {
-                key: Bytes::copy_from_slice(cursor.key()),
-                head: cursor.head(),
-                value,
-            }),
-            Err(error) => self.0.fail(error),
-        })
+        let item = cursor.entry().and_then(|entry| {
+            let head = entry.head().expect("a cursor shows values only");
+            let key = Bytes::copy_from_slice(cursor.key());
+            Ok(KeyValue { key, head, value: cursor.value_of(entry)? })
+        });
+        Some(item.or_else(|error| self.0.fail(error)))
     }
 }
 
@@ -381,6 +427,8 @@ impl Iterator for RangeHeads {
             return Some(Err(error));
         }
         let cursor = &self.0.cursor;
-        Some(Ok(KeyHead { key: Bytes::copy_from_slice(cursor.key()), head: cursor.head() }))
+        let key = Bytes::copy_from_slice(cursor.key());
+        let item = cursor.head().map(|head| KeyHead { key, head });
+        Some(item.or_else(|error| self.0.fail(error)))
     }
 }

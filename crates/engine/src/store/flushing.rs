@@ -10,7 +10,6 @@ use super::tree::table_meta;
 use crate::compaction::job::{self, Job};
 use crate::compaction::output::{OutputOptions, OutputTable};
 use crate::error::{Error, Result};
-use crate::iter::merging::Source;
 use crate::journal::JournalPosition;
 use crate::memtable::Memtable;
 use crate::resources::Work;
@@ -114,9 +113,10 @@ impl Inner {
         if is_written {
             return Ok(None);
         }
-        let sources: Vec<Source> = memtable.sources().collect();
+        // The journal is on its way to the disk while the table is made.
+        self.sync.start_writeback();
         let job = Job {
-            sources,
+            sources: memtable.sources().collect(),
             range_tombstones: memtable.range_tombstones().iter().collect(),
             start: None,
             end: None,

@@ -120,6 +120,8 @@ pub(super) struct Commit {
     pub(super) last_seqno: u64,
     /// Where the active memtable's first record is, or will be.
     pub(super) memtable_start: JournalPosition,
+    /// When it was last noted that there are writes, in milliseconds since the Unix epoch.
+    pub(super) noted_ms: u64,
 }
 
 /// What a version edit holds.

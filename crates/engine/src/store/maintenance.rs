@@ -11,7 +11,7 @@ use super::state::{ReadState, SegmentEntry, find_in_tables};
 use crate::compaction::pick::Slice;
 use crate::error::{Error, Result};
 use crate::file_name;
-use crate::head::{Body, ValuePointer};
+use crate::head::{BodyRef, ValuePointer};
 use crate::iter::InternalIterator;
 use crate::journal::{copy_segment, verify_segment};
 use crate::key::{self, SEQNO_MAX, SeqNo};
@@ -187,7 +187,7 @@ impl Inner {
         iter.seek_to_first()?;
         while iter.valid() {
             let entry = iter.entry()?;
-            if let Body::Ref(pointer) = entry.body
+            if let BodyRef::Ref(pointer) = entry.body
                 && !self.is_answered(state, iter.user_key(), entry.seqno, &pointer)?
             {
                 let ValuePointer { segment, offset, .. } = pointer;

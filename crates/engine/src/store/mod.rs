@@ -39,7 +39,7 @@ use crate::stages::Stages;
 use crate::version::LiveTable;
 use inner::Inner;
 
-pub use cursor::{Cursor, Range, RangeHeads};
+pub use cursor::{Cursor, Range, RangeHeads, ValueRef};
 pub use maintenance::{Damage, VerifyReport};
 pub use snapshot::Snapshot;
 pub use stats::{LevelStats, Stats};

@@ -110,6 +110,7 @@ impl Inner {
                     writer: JournalWriter::new(pool.clone(), sync.clone(), end),
                     last_seqno,
                     memtable_start: replayed.active_start,
+                    noted_ms: 0,
                 },
             ),
             sync,

@@ -4,7 +4,7 @@
 //! everything in it on disk. Readers take the newest with one atomic load; writers, flushes and
 //! compactions replace it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -180,7 +180,7 @@ pub(crate) enum SegmentEntry {
 /// Every segment that a pointer may name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Segments {
-    pub(crate) by_number: HashMap<u64, SegmentEntry>,
+    pub(crate) by_number: BTreeMap<u64, SegmentEntry>,
 }
 
 impl Segments {

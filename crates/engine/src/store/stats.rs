@@ -115,11 +115,13 @@ pub struct Stats {
 /// The counters behind [`Stats`].
 #[derive(Debug, Default)]
 pub(super) struct Counters {
+    // Changed under the commit lock.
     pub(super) puts: AtomicU64,
     pub(super) deletes: AtomicU64,
-    pub(super) scans: AtomicU64,
     pub(super) user_bytes_written: AtomicU64,
     pub(super) journal_bytes_written: AtomicU64,
+    // Changed by anyone.
+    pub(super) scans: AtomicU64,
     pub(super) flush_bytes_written: AtomicU64,
     pub(super) compaction_bytes_read: AtomicU64,
     pub(super) compaction_bytes_written: AtomicU64,
@@ -137,6 +139,11 @@ pub(super) struct Counters {
 /// Adds to a counter.
 pub(super) fn add(counter: &AtomicU64, value: u64) {
     counter.fetch_add(value, Ordering::Relaxed);
+}
+
+/// Adds to a counter that is changed only under the commit lock: without a locked instruction.
+pub(super) fn add_alone(counter: &AtomicU64, value: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + value, Ordering::Relaxed);
 }
 
 impl Counters {

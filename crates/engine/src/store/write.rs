@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::inner::{Commit, Inner, PendingFlush};
-use super::stats::add;
+use super::stats::{add, add_alone};
 use super::{Condition, WriteOptions};
 use crate::batch::{Operation, WriteBatch};
 use crate::error::{Error, Result};
@@ -111,12 +111,9 @@ impl Inner {
         trace.lap(Stage::PutPrepare);
         self.admit(tally.bytes as u64)?;
         trace.lap(Stage::PutStall);
-        let committed = self.commit(group, condition, &mut trace);
+        let committed = self.commit(group, tally, condition, &mut trace);
         let (last_seqno, end_lsn) =
             committed.inspect_err(|error| self.poison_if_sync_failed(error))?;
-        add(&self.counters.puts, tally.puts);
-        add(&self.counters.deletes, tally.deletes);
-        add(&self.counters.user_bytes_written, tally.bytes as u64);
         let acknowledged = match durability.unwrap_or(self.options.durability) {
             Durability::Os => Ok(()),
             Durability::Interval(ms) => {
@@ -189,6 +186,7 @@ impl Inner {
     fn commit(
         &self,
         group: &PreparedGroup<'_>,
+        tally: Tally,
         condition: Option<KeyCondition<'_>>,
         trace: &mut Trace<'_>,
     ) -> Result<(SeqNo, u64)> {
@@ -200,25 +198,32 @@ impl Inner {
         self.check_writable()?;
         let now_ms = self.resources.clock.now_ms();
         let first_seqno = commit.last_seqno + 1;
+        let state = self.state.load();
+        let memtable = &state.active;
+        memtable.prefetch(group.first_key());
         let appended = commit.writer.append(group, first_seqno, now_ms)?;
         commit.last_seqno += u64::from(group.count());
         let last_seqno = commit.last_seqno;
-        add(&self.counters.journal_bytes_written, group.record_bytes());
+        let counters = &self.counters;
+        add_alone(&counters.puts, tally.puts);
+        add_alone(&counters.deletes, tally.deletes);
+        add_alone(&counters.user_bytes_written, tally.bytes as u64);
+        add_alone(&counters.journal_bytes_written, group.record_bytes());
         if appended.has_rotated {
             self.note_rotation(&commit);
         }
         trace.lap(Stage::PutJournal);
-        let memtable = self.state.load().active.clone();
         for change in group.changes(appended.values_at, first_seqno, now_ms) {
-            insert(&memtable, change);
+            insert(memtable, change);
         }
         self.visible_seqno.store(last_seqno, Ordering::Release);
         trace.lap(Stage::PutMemtable);
-        self.note_write();
+        self.note_write(&mut commit, now_ms);
         let end_lsn = appended.end.lsn;
         if memtable.bytes() >= self.options.memtable_bytes
             || end_lsn - commit.memtable_start.lsn >= self.options.memtable_journal_bytes
         {
+            drop(state);
             self.change_memtable(&mut commit);
         }
         Ok((last_seqno, end_lsn))
@@ -277,8 +282,12 @@ impl Inner {
         self.request(Work::Flush);
     }
 
-    fn note_write(&self) {
-        self.last_write_ns.store(self.resources.clock.steady_ns(), Ordering::Relaxed);
+    /// Notes that the store is not idle. The steady clock is asked once a millisecond.
+    fn note_write(&self, commit: &mut Commit, now_ms: u64) {
+        if commit.noted_ms != now_ms {
+            commit.noted_ms = now_ms;
+            self.last_write_ns.store(self.resources.clock.steady_ns(), Ordering::Relaxed);
+        }
         if self.settled.load(Ordering::Relaxed) {
             self.settled.store(false, Ordering::Relaxed);
         }

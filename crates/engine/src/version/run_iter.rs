@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::LiveTable;
 use crate::error::Result;
-use crate::head::Entry;
+use crate::head::{Entry, EntryRef};
 use crate::iter::InternalIterator;
 use crate::key::{SEQNO_MAX, SeqNo};
 use crate::sstable::TableIter;
@@ -129,15 +129,23 @@ impl InternalIterator for RunIter {
         self.current.as_ref().is_some_and(|(_, iter)| iter.valid())
     }
 
-    fn user_key(&self) -> &[u8] {
-        self.current().user_key()
+    fn internal_key(&self) -> (&[u8], SeqNo) {
+        self.current().internal_key()
     }
 
-    fn seqno(&self) -> SeqNo {
-        self.current().seqno()
-    }
-
-    fn entry(&self) -> Result<Entry> {
+    fn entry(&self) -> Result<EntryRef<'_>> {
         self.current().entry()
+    }
+
+    fn owned_entry(&self) -> Result<Entry> {
+        self.current().owned_entry()
+    }
+
+    fn expiry(&self) -> Result<Option<u64>> {
+        self.current().expiry()
+    }
+
+    fn inline_value(&self) -> Result<Option<&[u8]>> {
+        self.current().inline_value()
     }
 }

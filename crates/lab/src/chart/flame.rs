@@ -6,7 +6,7 @@ use inferno::flamegraph::{self, Options};
 use super::svg::escape;
 
 /// Frames that take less than this share of the picture, in percent, are left out of it.
-const WIDTH_MIN: f64 = 0.1;
+const WIDTH_MIN: f64 = 0.4;
 
 /// Width of the picture, in pixels.
 const WIDTH: usize = 1200;

@@ -225,7 +225,7 @@ impl EngineSession {
         cursor.seek_to_first()?;
         let mut left = count;
         while left > 0 && cursor.valid() {
-            answers.pair(cursor.key(), &cursor.value()?);
+            answers.pair(cursor.key(), &cursor.value_ref()?);
             left -= 1;
             // Not past the last: a step may read another block.
             if left > 0 {

@@ -52,7 +52,7 @@ impl Fixture {
         let fs = TestFs::new();
         let mut builder = builder(&fs, block_bytes, compression);
         for ((key, _), entry) in model {
-            builder.add(key, entry).unwrap();
+            builder.add(key, &entry.by_ref()).unwrap();
         }
         ranges.iter().for_each(|range| builder.add_range_tombstone(range.clone()));
         Fixture::finish(fs, builder)
@@ -134,7 +134,7 @@ fn collect(
 ) -> Result<Vec<(Vec<u8>, Entry)>> {
     let mut entries = Vec::new();
     while iter.valid() {
-        let entry = iter.entry()?;
+        let entry = iter.owned_entry()?;
         assert_eq!(entry.seqno, iter.seqno());
         entries.push((iter.user_key().to_vec(), entry));
         step(iter)?;
@@ -371,13 +371,13 @@ fn a_table_is_full_at_its_size_or_at_the_most_blocks_the_index_can_name() {
     let mut builder = builder(&fs, 256, Compression::None);
     let mut keys = 0u64;
     while !builder.is_full(64 << 20) {
-        builder.add(&keys.to_be_bytes(), &put(1 << 40, vec![0; 240])).unwrap();
+        builder.add(&keys.to_be_bytes(), &put(1 << 40, vec![0; 240]).by_ref()).unwrap();
         keys += 1;
     }
     assert!((16_000..=16_384).contains(&keys));
     // Older versions of the last key still fit: only a key's newest version has an index entry.
     for seqno in (1..1000).rev() {
-        builder.add(&(keys - 1).to_be_bytes(), &put(seqno, vec![0; 240])).unwrap();
+        builder.add(&(keys - 1).to_be_bytes(), &put(seqno, vec![0; 240]).by_ref()).unwrap();
     }
     let estimated = builder.estimated_bytes();
     let fixture = Fixture::finish(fs, builder);
@@ -393,7 +393,7 @@ fn a_table_is_full_at_its_size_or_at_the_most_blocks_the_index_can_name() {
         if builder.is_full(256 << 10) {
             break;
         }
-        builder.add(key, entry).unwrap();
+        builder.add(key, &entry.by_ref()).unwrap();
     }
     let bytes = Fixture::finish(fs, builder).built.file_bytes;
     assert!((256 << 10..280 << 10).contains(&bytes), "{bytes}");
@@ -439,14 +439,14 @@ fn inspect_prints_what_a_table_holds() {
 #[should_panic(expected = "keys are added in ascending order")]
 fn a_key_below_the_last_is_a_broken_invariant() {
     let mut builder = builder(&TestFs::new(), 4096, Compression::None);
-    builder.add(b"b", &put(1, "")).unwrap();
-    builder.add(b"a", &put(2, "")).unwrap();
+    builder.add(b"b", &put(1, "").by_ref()).unwrap();
+    builder.add(b"a", &put(2, "").by_ref()).unwrap();
 }
 
 #[test]
 #[should_panic(expected = "versions of a key are added newest first")]
 fn a_newer_version_after_an_older_is_a_broken_invariant() {
     let mut builder = builder(&TestFs::new(), 4096, Compression::None);
-    builder.add(b"b", &put(1, "")).unwrap();
-    builder.add(b"b", &put(2, "")).unwrap();
+    builder.add(b"b", &put(1, "").by_ref()).unwrap();
+    builder.add(b"b", &put(2, "").by_ref()).unwrap();
 }
