@@ -2,7 +2,6 @@
 
 mod harness;
 mod synthetic;
-mod browser;
 
 mod architecture;
 mod child;

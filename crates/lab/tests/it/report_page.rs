@@ -2,17 +2,16 @@
 
 use std::path::Path;
 
-use base64::Engine as _;
 use serde_json::Value;
 
-use crate::browser::Browser;
 use crate::sample_report::write;
 use crate::synthetic::HOSTILE;
+use tallybook_browser::Browser;
 
 /// Keeps a picture of the page where `TALLYBOOK_SCREENSHOTS` names a directory, for people to judge.
 fn keep_picture(browser: &mut Browser, name: &str) {
     if let Some(directory) = std::env::var_os("TALLYBOOK_SCREENSHOTS") {
-        let png = base64::engine::general_purpose::STANDARD.decode(browser.screenshot()).unwrap();
+        let png = browser.screenshot_of_page();
         std::fs::write(Path::new(&directory).join(name), png).unwrap();
     }
 }
@@ -88,14 +87,14 @@ fn charts_are_drawn_and_legible_at_every_width_without_anything_from_outside() {
     let address = write(directory.path(), false);
     let mut browser = Browser::start();
     for width in [360, 620, 800, 1200] {
-        browser.resize(width, 900);
+        browser.resize(width, 900, false);
         browser.open(&address);
         let faults = browser.evaluate(CHART_FAULTS);
         let first = strings(&faults).into_iter().take(5).collect::<Vec<_>>();
         assert!(first.is_empty(), "at {width}: {first:?}");
         let scroll = browser.evaluate("document.documentElement.scrollWidth");
         assert!(scroll.as_u64() <= Some(u64::from(width)), "at {width}: {scroll} wide");
-        assert_eq!(browser.complaints(), Vec::<String>::new());
+        assert_eq!(browser.take_complaints(), Vec::<String>::new());
         assert_eq!(browser.requests(), std::slice::from_ref(&address));
         keep_picture(&mut browser, &format!("light-{width}.png"));
     }
@@ -112,7 +111,7 @@ fn every_text_is_readable_in_light_dark_and_print() {
     let directory = tempfile::tempdir().unwrap();
     let address = write(directory.path(), false);
     let mut browser = Browser::start();
-    browser.resize(1000, 900);
+    browser.resize(1000, 900, false);
     browser.open(&address);
     for (medium, scheme) in [("screen", "light"), ("screen", "dark"), ("print", "dark")] {
         browser.show_as(medium, scheme);
@@ -127,7 +126,7 @@ fn every_text_is_readable_in_light_dark_and_print() {
     browser.show_as("screen", "dark");
     assert_eq!(browser.evaluate(dark), "rgb(22, 22, 23)");
     browser.show_as("", "light");
-    let pdf = base64::engine::general_purpose::STANDARD.decode(browser.print()).unwrap();
+    let pdf = browser.print();
     assert!(pdf.starts_with(b"%PDF") && pdf.len() > 20_000);
     if let Some(directory) = std::env::var_os("TALLYBOOK_SCREENSHOTS") {
         std::fs::write(Path::new(&directory).join("report.pdf"), pdf).unwrap();
@@ -139,7 +138,7 @@ fn the_figures_under_the_pointer_are_read_out() {
     let directory = tempfile::tempdir().unwrap();
     let address = write(directory.path(), false);
     let mut browser = Browser::start();
-    browser.resize(1000, 900);
+    browser.resize(1000, 900, false);
     browser.open(&address);
     let place = browser.evaluate(
         "(() => { const chart = document.querySelector('svg.wide[data-readout]'); \
@@ -157,7 +156,7 @@ fn the_figures_under_the_pointer_are_read_out() {
     );
     browser.point_at(2.0, 2.0);
     assert!(strings(&browser.evaluate(read)).is_empty());
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    assert_eq!(browser.take_complaints(), Vec::<String>::new());
 }
 
 #[test]
@@ -166,14 +165,14 @@ fn flame_graphs_run_their_script_in_a_frame_of_their_own() {
     let address = write(directory.path(), true);
     let mut browser = Browser::start();
     browser.run_first("window.told = []; addEventListener('message', e => told.push(e.data + ' from ' + e.origin))");
-    browser.resize(1200, 900);
+    browser.resize(1200, 900, false);
     browser.open(&address);
     let told = browser.evaluate("told");
     assert_eq!(strings(&told), ["flame graph drawn from null"; 2]);
     let frames = browser
         .evaluate("[...document.querySelectorAll('iframe')].map(f => String(f.clientHeight))");
     assert_eq!(strings(&frames), ["150", "150"]);
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    assert_eq!(browser.take_complaints(), Vec::<String>::new());
     let outside = |url: &String| *url != address && url != "about:srcdoc";
     assert!(!browser.requests().iter().any(outside), "{:?}", browser.requests());
     keep_picture(&mut browser, "flames.png");
@@ -185,7 +184,7 @@ fn pictures_are_whole_files_on_a_sheet_of_their_own() {
     write(directory.path(), false);
     let summary = std::fs::read_to_string(directory.path().join("summary.md")).unwrap();
     let mut browser = Browser::start();
-    browser.resize(800, 900);
+    browser.resize(800, 900, false);
     let mut seen = 0;
     for entry in std::fs::read_dir(directory.path()).unwrap() {
         let path = entry.unwrap().path();
@@ -205,7 +204,7 @@ fn pictures_are_whole_files_on_a_sheet_of_their_own() {
             let paper = browser.evaluate("getComputedStyle(document.querySelector('.paper')).fill");
             let expected = if scheme == "dark" { "rgb(22, 22, 23)" } else { "rgb(255, 254, 251)" };
             assert_eq!(paper, expected, "{name}");
-            assert_eq!(browser.complaints(), Vec::<String>::new());
+            assert_eq!(browser.take_complaints(), Vec::<String>::new());
             keep_picture(&mut browser, &format!("{name}-{scheme}.png"));
         }
         seen += 1;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use tallybook::options::Options;
 
-use crate::browser::Browser;
 use crate::harness::{Client, Running, options, start_over};
+use tallybook_browser::Browser;
 
 /// Long enough to fill the shorter range.
 const LOAD: Duration = Duration::from_secs(310);

@@ -1,6 +1,5 @@
 //! The server as its clients see it: bytes on a socket, over a real store in a directory of its own.
 
-mod browser;
 mod faults;
 mod harness;
 

@@ -1,7 +1,8 @@
 //! A real browser: a headless Chromium of one's own, driven through its DevTools protocol.
 //!
-//! Every request of the page and every complaint (a console error, an exception, a refusal by the
-//! security policy) is kept from the moment the page is opened. It never sleeps but to ask again.
+//! It is for tests: whatever goes wrong is a panic that says what was asked. Every request of the page
+//! and every complaint (an error or a warning on the console, an exception, a refusal by the security
+//! policy) is kept from the moment the page is opened. It never sleeps but to ask again.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -13,8 +14,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
 
-use crate::harness::PATIENCE;
-
+/// How long anything that the browser is asked for may take.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before asking again for what isn't there yet.
 const PAUSE: Duration = Duration::from_millis(30);
 const FLAGS: &[&str] = &[
@@ -33,7 +34,7 @@ const FLAGS: &[&str] = &[
 ];
 
 /// A browser with one page open.
-pub(crate) struct Browser {
+pub struct Browser {
     process: Child,
     socket: WebSocket<TcpStream>,
     page: String,
@@ -49,7 +50,7 @@ pub(crate) struct Browser {
 
 impl Browser {
     /// Starts a browser on an empty page.
-    pub(crate) fn start() -> Browser {
+    pub fn start() -> Browser {
         let profile = tempfile::tempdir().unwrap();
         let process = Command::new("chromium")
             .args(FLAGS)
@@ -86,20 +87,35 @@ impl Browser {
         browser
     }
 
-    /// Opens an address and waits until it is loaded.
-    pub(crate) fn open(&mut self, url: &str) {
+    /// Opens an address and waits until it is loaded. What earlier pages asked for and complained of is
+    /// forgotten.
+    pub fn open(&mut self, url: &str) {
+        self.requests.clear();
+        self.complaints.clear();
+        self.events.clear();
         self.call("Page.navigate", json!({ "url": url }));
-        self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'");
+        self.wait_for_event("Page.loadEventFired");
+        self.settle();
+    }
+
+    /// Lets the page paint twice, so that what follows from a change has happened.
+    pub fn settle(&mut self) {
+        self.evaluate("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))");
+    }
+
+    /// Runs a script in every document from now on, before its own.
+    pub fn run_first(&mut self, script: &str) {
+        self.call("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script }));
     }
 
     /// A command to the page; its result.
-    pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
+    pub fn call(&mut self, method: &str, params: Value) -> Value {
         let page = self.page.clone();
         self.command(Some(&page), method, params)
     }
 
     /// What an expression of the page comes to; a promise is waited for.
-    pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
+    pub fn evaluate(&mut self, expression: &str) -> Value {
         let page = self.page.clone();
         self.evaluate_in(&page, expression)
     }
@@ -114,7 +130,7 @@ impl Browser {
     }
 
     /// Asks until the expression is true.
-    pub(crate) fn wait_for(&mut self, expression: &str) {
+    pub fn wait_for(&mut self, expression: &str) {
         let asked = format!("Boolean({expression})");
         let start = Instant::now();
         while self.evaluate(&asked) != json!(true) {
@@ -124,7 +140,7 @@ impl Browser {
     }
 
     /// Asks the frames that have a process of their own until the expression is true in one.
-    pub(crate) fn wait_for_in_a_frame(&mut self, expression: &str) {
+    pub fn wait_for_in_a_frame(&mut self, expression: &str) {
         let asked = format!("Boolean({expression})");
         let start = Instant::now();
         loop {
@@ -141,7 +157,7 @@ impl Browser {
     }
 
     /// Waits for an event of the page and gives its parameters.
-    pub(crate) fn wait_for_event(&mut self, method: &str) -> Value {
+    pub fn wait_for_event(&mut self, method: &str) -> Value {
         let start = Instant::now();
         loop {
             let at = self.events.iter().position(|event| event["method"] == method);
@@ -155,12 +171,12 @@ impl Browser {
     }
 
     /// A click on the element that a selector finds.
-    pub(crate) fn click(&mut self, selector: &str) {
+    pub fn click(&mut self, selector: &str) {
         self.evaluate(&format!("document.querySelector({selector:?}).click()"));
     }
 
     /// Moves the mouse to the right edge of an element, into the middle of its height.
-    pub(crate) fn point_at_right(&mut self, selector: &str) {
+    pub fn point_at_right(&mut self, selector: &str) {
         let place = self.evaluate(&format!(
             "(() => {{ const e = document.querySelector({selector:?}); \
              e.scrollIntoView({{ block: 'center' }}); const r = e.getBoundingClientRect(); \
@@ -170,8 +186,15 @@ impl Browser {
         self.call("Input.dispatchMouseEvent", params);
     }
 
+    /// Moves the mouse there, in CSS pixels of the window.
+    pub fn point_at(&mut self, x: f64, y: f64) {
+        let params = json!({ "type": "mouseMoved", "x": x, "y": y });
+        self.call("Input.dispatchMouseEvent", params);
+        self.settle();
+    }
+
     /// Presses and releases a key that makes no character.
-    pub(crate) fn press(&mut self, key: &str) {
+    pub fn press(&mut self, key: &str) {
         for kind in ["keyDown", "keyUp"] {
             let params = json!({ "type": kind, "key": key, "code": key });
             self.call("Input.dispatchKeyEvent", params);
@@ -179,35 +202,56 @@ impl Browser {
     }
 
     /// The size of the window, in CSS pixels.
-    pub(crate) fn resize(&mut self, width: u32, height: u32, is_phone: bool) {
+    pub fn resize(&mut self, width: u32, height: u32, is_phone: bool) {
         let params = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone,
         });
         self.call("Emulation.setDeviceMetricsOverride", params);
+        self.settle();
     }
 
     /// What the system asks pages for: `dark` or `light`.
-    pub(crate) fn prefer(&mut self, scheme: &str) {
-        let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
-        self.call("Emulation.setEmulatedMedia", json!({ "features": [feature] }));
+    pub fn prefer(&mut self, scheme: &str) {
+        self.show_as("", scheme);
+    }
+
+    /// Shows the page as for `screen` or `print` (empty: as it is), in a `light` or `dark` scheme.
+    pub fn show_as(&mut self, medium: &str, scheme: &str) {
+        let scheme = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        self.call("Emulation.setEmulatedMedia", json!({ "media": medium, "features": scheme }));
+        self.settle();
     }
 
     /// The window as a PNG.
-    pub(crate) fn screenshot(&mut self) -> Vec<u8> {
-        use base64::Engine as _;
-        let shot = self.call("Page.captureScreenshot", json!({ "format": "png" }));
-        let data = shot["data"].as_str().unwrap();
-        base64::engine::general_purpose::STANDARD.decode(data).unwrap()
+    pub fn screenshot(&mut self) -> Vec<u8> {
+        self.made_by("Page.captureScreenshot", json!({ "format": "png" }))
     }
 
-    /// Addresses that the page asked for, so far.
-    pub(crate) fn requests(&mut self) -> &[String] {
+    /// The whole page as a PNG.
+    pub fn screenshot_of_page(&mut self) -> Vec<u8> {
+        self.made_by("Page.captureScreenshot", json!({ "captureBeyondViewport": true }))
+    }
+
+    /// The page as a PDF.
+    pub fn print(&mut self) -> Vec<u8> {
+        self.made_by("Page.printToPDF", json!({ "preferCSSPageSize": true }))
+    }
+
+    fn made_by(&mut self, method: &str, params: Value) -> Vec<u8> {
+        use base64::Engine as _;
+        let made = self.call(method, params);
+        let data = made["data"].as_str().expect("the browser made something");
+        base64::engine::general_purpose::STANDARD.decode(data).expect("it is base 64")
+    }
+
+    /// Addresses that the page asked for since it was opened, itself included.
+    pub fn requests(&mut self) -> &[String] {
         self.evaluate("0");
         &self.requests
     }
 
     /// What the page complained of since the last call.
-    pub(crate) fn take_complaints(&mut self) -> Vec<String> {
+    pub fn take_complaints(&mut self) -> Vec<String> {
         self.evaluate("0");
         std::mem::take(&mut self.complaints)
     }
@@ -255,10 +299,10 @@ impl Browser {
                 let exception = &params["exceptionDetails"]["exception"];
                 self.complaints.push(exception["description"].to_string());
             }
-            "Log.entryAdded" if params["entry"]["level"] == "error" => {
+            "Log.entryAdded" if is_complaint(&params["entry"]["level"]) => {
                 self.complaints.push(params["entry"].to_string());
             }
-            "Runtime.consoleAPICalled" if params["type"] == "error" => {
+            "Runtime.consoleAPICalled" if is_complaint(&params["type"]) => {
                 self.complaints.push(params["args"].to_string());
             }
             "Target.attachedToTarget" => {
@@ -287,6 +331,11 @@ impl Drop for Browser {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Whether something on the console is one, by its kind.
+fn is_complaint(kind: &Value) -> bool {
+    ["error", "warning", "assert"].iter().any(|complaint| kind == complaint)
 }
 
 /// The socket that the browser names in a file of its profile once it listens.
