@@ -1,0 +1,206 @@
+//! The buckets' engine stores: opened when needed, closed when idle.
+//!
+//! Invariants: a bucket that was made is never made again in silence, and one that belongs to another
+//! store, or is another bucket, is not used. At most `open_buckets_max` are kept open but for those in
+//! use at the moment.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tallybook::{Durability, JournalWriting, Options, Resources, Store};
+
+use crate::error::{Error, Result};
+use crate::key_layout;
+use crate::options::OpenOptions;
+use crate::record::Identity;
+use crate::superblock::Superblock;
+
+/// An open bucket. It is closed only when nobody else holds it.
+pub(crate) type Bucket = Arc<Store>;
+
+/// The buckets.
+#[derive(Debug)]
+pub(crate) struct Buckets {
+    dir: PathBuf,
+    superblock: Superblock,
+    options: OpenOptions,
+    resources: Arc<Resources>,
+    slots: Vec<Mutex<Slot>>,
+    /// For each bucket, when it was last asked for.
+    used_ns: Vec<AtomicU64>,
+    open_count: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    store: Option<Bucket>,
+}
+
+impl Buckets {
+    pub(crate) fn new(
+        dir: PathBuf,
+        superblock: Superblock,
+        options: OpenOptions,
+        resources: Arc<Resources>,
+    ) -> Buckets {
+        let count = superblock.bucket_count();
+        Buckets {
+            dir,
+            superblock,
+            options,
+            resources,
+            slots: (0..count).map(|_| Mutex::default()).collect(),
+            used_ns: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            open_count: AtomicUsize::new(0),
+        }
+    }
+
+    /// A bucket that has been made.
+    pub(crate) fn get(&self, bucket: u8) -> Result<Bucket> {
+        self.open(bucket, false)
+    }
+
+    /// A bucket, made if it has not been. Requires: nothing says that it was.
+    pub(crate) fn make(&self, bucket: u8) -> Result<Bucket> {
+        self.open(bucket, true)
+    }
+
+    /// Number of buckets that are open.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open_count.load(Ordering::Relaxed)
+    }
+
+    /// Where a bucket is.
+    pub(crate) fn path(&self, bucket: u8) -> PathBuf {
+        self.superblock.bucket_dir(&self.dir, bucket)
+    }
+
+    /// Closes what was not asked for in a while, and what is too much.
+    pub(crate) fn close_idle(&self) {
+        let now_ns = self.resources.clock.steady_ns();
+        let idle_ns = self.options.idle_close.as_nanos() as u64;
+        for bucket in 0..self.slots.len() {
+            if now_ns.saturating_sub(self.used_ns[bucket].load(Ordering::Relaxed)) > idle_ns {
+                self.close(bucket);
+            }
+        }
+        self.close_surplus(usize::MAX);
+    }
+
+    /// Closes everything that nobody holds.
+    pub(crate) fn close_all(&self) -> Result<()> {
+        let mut outcome = Ok(());
+        for slot in &self.slots {
+            if let Some(store) = slot.lock().store.take() {
+                self.open_count.fetch_sub(1, Ordering::Relaxed);
+                outcome = outcome.and(store.close());
+            }
+        }
+        Ok(outcome?)
+    }
+
+    fn open(&self, bucket: u8, make: bool) -> Result<Bucket> {
+        let at = usize::from(bucket);
+        self.used_ns[at].store(self.resources.clock.steady_ns(), Ordering::Relaxed);
+        let mut slot = self.slots[at].lock();
+        if let Some(store) = &slot.store {
+            return Ok(store.clone());
+        }
+        let store = Arc::new(self.open_store(bucket, make)?);
+        slot.store = Some(store.clone());
+        drop(slot);
+        self.open_count.fetch_add(1, Ordering::Relaxed);
+        self.close_surplus(at);
+        Ok(store)
+    }
+
+    fn open_store(&self, bucket: u8, make: bool) -> Result<Store> {
+        let path = self.path(bucket);
+        let lost = |what: String| Error::BucketLost { bucket, path: path.clone(), what };
+        let options =
+            Options { create_if_missing: make, ..engine_options(&self.options, &self.superblock) };
+        let opened = Store::open_with(&path, options, self.resources.clone());
+        let store = opened.map_err(|error| match error {
+            tallybook::Error::InvalidArgument(what) => lost(what),
+            damage @ tallybook::Error::Corruption { .. } => lost(damage.to_string()),
+            other => Error::from(other),
+        })?;
+        let expected = Identity {
+            store: self.superblock.store,
+            bucket,
+            generation: self.superblock.bucket_generations[usize::from(bucket)],
+        };
+        match store.get(&[key_layout::IDENTITY]).map_err(|error| lost(error.to_string()))? {
+            Some(value) if Identity::decode(&value).as_ref() == Some(&expected) => Ok(store),
+            Some(_) => Err(lost("it is another bucket, or another store's".to_owned())),
+            None if make => {
+                let durability = Some(Durability::Sync);
+                let options = tallybook::WriteOptions { durability, ..Default::default() };
+                store.put_with(&[key_layout::IDENTITY], &expected.encode(), &options)?;
+                Ok(store)
+            }
+            None => Err(lost("it doesn't say which bucket it is".to_owned())),
+        }
+    }
+
+    /// Closes the buckets least recently asked for, but `kept`, until there are few enough open.
+    fn close_surplus(&self, kept: usize) {
+        if self.open_count() <= self.options.open_buckets_max {
+            return;
+        }
+        let mut by_use: Vec<(u64, usize)> = (self.used_ns.iter().enumerate())
+            .map(|(bucket, used_ns)| (used_ns.load(Ordering::Relaxed), bucket))
+            .collect();
+        by_use.sort_unstable();
+        for (_, bucket) in by_use {
+            if self.open_count() <= self.options.open_buckets_max {
+                return;
+            }
+            if bucket != kept {
+                self.close(bucket);
+            }
+        }
+    }
+
+    /// Closes a bucket unless somebody holds it.
+    fn close(&self, bucket: usize) {
+        let Some(mut slot) = self.slots[bucket].try_lock() else { return };
+        if slot.store.as_ref().is_some_and(|store| Arc::strong_count(store) == 1)
+            && let Some(store) = slot.store.take()
+        {
+            self.open_count.fetch_sub(1, Ordering::Relaxed);
+            // A failure is that of a flush or a sync: the journal has what was written, and whoever
+            // asked for a sync had one.
+            let _ = store.close();
+        }
+    }
+}
+
+/// How the engine store of a bucket is opened: hundreds of them must stay small, and all but a few
+/// bytes of what they hold stay in the journal.
+fn engine_options(options: &OpenOptions, superblock: &Superblock) -> Options {
+    Options {
+        durability: options.durability,
+        reading: options.reading,
+        journal_writing: JournalWriting::Written,
+        memtable_bytes: 1 << 20,
+        write_buffer_bytes: 8 << 20,
+        segment_bytes_min: (u64::from(superblock.chunk_bytes) * 8).clamp(1 << 20, 4 << 20),
+        table_bytes: 8 << 20,
+        ..Options::default()
+    }
+}
+
+/// How the engine store of the catalogue is opened.
+pub(crate) fn catalogue_options(options: &OpenOptions) -> Options {
+    Options {
+        durability: options.durability,
+        reading: options.reading,
+        memtable_bytes: 4 << 20,
+        write_buffer_bytes: 32 << 20,
+        segment_bytes_min: 1 << 20,
+        ..Options::default()
+    }
+}

@@ -1,0 +1,182 @@
+//! A change of names: one batch of the catalogue, then the entries in the buckets.
+//!
+//! 1. Under the lock of the counters: look at what is there, and collect puts, deletions and counters.
+//! 2. Write them to the catalogue in one batch. With that the change is made.
+//! 3. Still under the lock, put the new entries into their buckets. What this doesn't get done, a
+//!    record of step 2 has the reaper do.
+//!
+//! Dead entries and chunks are only noted; the reaper removes them.
+
+use std::collections::BTreeMap;
+
+use parking_lot::MutexGuard;
+use tallybook::{Condition, Durability, WriteBatch};
+
+use crate::buckets::Bucket;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::figures::Figures;
+use crate::key_layout::{self, key, of_version};
+use crate::record::{Content, ContentId, FileRecord, encode_entry, encode_shares};
+
+/// A change that is being put together. Nobody else changes names meanwhile.
+pub(crate) struct Change<'a> {
+    core: &'a Core,
+    guard: MutexGuard<'a, Figures>,
+    pub(crate) figures: Figures,
+    batch: WriteBatch,
+    /// Contents whose number of names changes; those without any are freed.
+    contents: BTreeMap<ContentId, Content>,
+    /// Entries that are to be in the buckets.
+    entries: Vec<(String, FileRecord)>,
+    frees: bool,
+}
+
+/// Tests a condition against the version of what has a name.
+pub(crate) fn check_condition(condition: Option<Condition>, current: Option<u64>) -> Result<()> {
+    let holds = match condition {
+        None => true,
+        Some(Condition::Absent) => current.is_none(),
+        Some(Condition::Present) => current.is_some(),
+        Some(Condition::Version(wanted)) => current == Some(wanted),
+        Some(Condition::NotVersion(unwanted)) => current != Some(unwanted),
+    };
+    if holds { Ok(()) } else { Err(Error::Conflict { current }) }
+}
+
+/// The value of a key that says which entry of which bucket is meant.
+pub(crate) fn encode_place(bucket: u8, name: &str) -> Vec<u8> {
+    key(bucket, name.as_bytes())
+}
+
+/// Bucket and name of such a value.
+pub(crate) fn decode_place(value: &[u8]) -> Option<(u8, &str)> {
+    let (bucket, name) = value.split_first()?;
+    Some((*bucket, std::str::from_utf8(name).ok()?))
+}
+
+impl<'a> Change<'a> {
+    pub(crate) fn begin(core: &'a Core) -> Result<Change<'a>> {
+        let guard = core.figures.lock();
+        core.check_open()?;
+        Ok(Change {
+            core,
+            figures: guard.clone(),
+            guard,
+            batch: WriteBatch::new(),
+            contents: BTreeMap::new(),
+            entries: Vec::new(),
+            frees: false,
+        })
+    }
+
+    /// The number of the next version.
+    pub(crate) fn take_version(&mut self) -> u64 {
+        self.figures.next_version += 1;
+        self.figures.next_version - 1
+    }
+
+    /// Turns an upload into a content that no name stands for yet.
+    pub(crate) fn finish_upload(&mut self, id: ContentId, content: Content) -> Result<()> {
+        self.figures.reserved_to_live(&content.shares());
+        self.batch.delete(key(key_layout::UPLOAD, &id.0))?;
+        self.contents.insert(id, content);
+        Ok(())
+    }
+
+    /// Has a name stand for `record`, whose content is known to the catalogue or to this change.
+    pub(crate) fn set(
+        &mut self,
+        name: &str,
+        record: FileRecord,
+        old: Option<&FileRecord>,
+    ) -> Result<()> {
+        self.content(record.content)?.refs += 1;
+        self.figures.files += 1;
+        self.figures.file_bytes += record.size;
+        if let Some(old) = old {
+            self.release(name, old)?;
+        }
+        self.batch.put(key(key_layout::NAME, name.as_bytes()), record.encode())?;
+        let place = encode_place(record.primary, name);
+        self.batch.put(of_version(key_layout::ENTRY_DUE, record.version), place)?;
+        self.entries.push((name.to_owned(), record));
+        Ok(())
+    }
+
+    /// Has a name stand for nothing.
+    pub(crate) fn remove(&mut self, name: &str, old: &FileRecord) -> Result<()> {
+        self.batch.delete(key(key_layout::NAME, name.as_bytes()))?;
+        self.release(name, old)
+    }
+
+    /// Makes the change; waits for a sync only where `durability` asks for it after `commit`.
+    pub(crate) fn commit(mut self, durability: Durability) -> Result<()> {
+        for (id, content) in &self.contents {
+            let content_key = key(key_layout::CONTENT, &id.0);
+            if content.refs > 0 {
+                self.batch.put(content_key, content.encode())?;
+                continue;
+            }
+            let shares = content.shares();
+            self.figures.live_to_dead(&shares);
+            self.batch.delete(content_key)?;
+            self.batch.put(key(key_layout::FREED, &id.0), encode_shares(&shares))?;
+        }
+        self.figures.write_to(&mut self.batch)?;
+        let entries = self.prepare_entries()?;
+        let lazily = match durability {
+            Durability::Sync => Durability::Os,
+            lazily => lazily,
+        };
+        self.core.catalogue.write(self.batch, Some(lazily))?;
+        *self.guard = self.figures;
+        for (bucket, entry_key, value) in entries {
+            // A failure leaves it to the reaper: the change is made.
+            let _ = bucket.put(&entry_key, &value);
+        }
+        drop(self.guard);
+        if self.frees {
+            self.core.note_reap_due();
+        }
+        Ok(())
+    }
+
+    /// The entries to be put, with their buckets. One that doesn't open is left to the reaper.
+    fn prepare_entries(&self) -> Result<Vec<(Bucket, Vec<u8>, Vec<u8>)>> {
+        let mut prepared = Vec::new();
+        for (name, record) in &self.entries {
+            if let Ok(bucket) = self.core.buckets.get(record.primary) {
+                let value = encode_entry(record, &self.contents[&record.content]);
+                prepared.push((bucket, key_layout::entry(name, record.version), value));
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Takes a name away from what it stood for.
+    fn release(&mut self, name: &str, old: &FileRecord) -> Result<()> {
+        let content = self.content(old.content)?;
+        content.refs = content.refs.saturating_sub(1);
+        self.figures.files -= 1;
+        self.figures.file_bytes -= old.size;
+        self.frees = true;
+        let place = encode_place(old.primary, name);
+        self.batch.put(of_version(key_layout::ENTRY_DEAD, old.version), place)?;
+        if self.core.has_quarantined.load(std::sync::atomic::Ordering::Acquire) {
+            self.batch.delete(key(key_layout::QUARANTINED, name.as_bytes()))?;
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, id: ContentId) -> Result<&mut Content> {
+        if !self.contents.contains_key(&id) {
+            let content = self.core.content(id)?.ok_or_else(|| Error::CatalogueLost {
+                path: self.core.catalogue.path().to_owned(),
+                what: "a name of it stands for a content that it doesn't know".to_owned(),
+            })?;
+            self.contents.insert(id, content);
+        }
+        Ok(self.contents.get_mut(&id).expect("it was just put there"))
+    }
+}

@@ -1,0 +1,174 @@
+//! What all calls share: the catalogue, the buckets, the counters, and who is reading what.
+//!
+//! The catalogue decides what is there. Order of the locks: `figures`, then a bucket's slot; `pins` is
+//! taken alone.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use tallybook::{Durability, Resources, ScanOptions, Store};
+
+use crate::buckets::{Bucket, Buckets};
+use crate::error::{Error, Result};
+use crate::figures::Figures;
+use crate::key_layout::{self, key};
+use crate::options::OpenOptions;
+use crate::record::{Content, ContentId, FileRecord, Quarantine};
+use crate::superblock::Superblock;
+
+/// What all calls share.
+pub(crate) struct Core {
+    pub(crate) dir: PathBuf,
+    pub(crate) superblock: Superblock,
+    pub(crate) options: OpenOptions,
+    pub(crate) resources: Arc<Resources>,
+    pub(crate) catalogue: Store,
+    pub(crate) buckets: Buckets,
+    /// The counters; whoever holds them commits.
+    pub(crate) figures: Mutex<Figures>,
+    /// Contents that are being read, and by how many.
+    pub(crate) pins: Mutex<HashMap<ContentId, usize>>,
+    /// Random, so that content ids of two openings differ.
+    pub(crate) opening: u64,
+    /// Held by whoever frees space.
+    pub(crate) reaping: Mutex<()>,
+    /// Something is to be freed.
+    pub(crate) reap_due: Mutex<bool>,
+    pub(crate) reap_signal: Condvar,
+    pub(crate) is_closed: AtomicBool,
+    /// Files known to be damaged: while there is none, nobody looks.
+    pub(crate) has_quarantined: AtomicBool,
+    /// Held until the store is closed.
+    pub(crate) lock: Mutex<Option<Box<dyn Send + Sync>>>,
+}
+
+/// What doesn't decode though its checksum is right.
+pub(crate) fn undecodable(dir: &std::path::Path, what: &str) -> Error {
+    Error::CatalogueLost { path: dir.to_owned(), what: format!("a {what} of it doesn't decode") }
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(Error::InvalidArgument("the file store is closed".to_owned()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.resources.clock.now_ms()
+    }
+
+    pub(crate) fn durability(&self, asked: Option<Durability>) -> Durability {
+        asked.unwrap_or(self.options.durability)
+    }
+
+    /// What a name stands for.
+    pub(crate) fn record(&self, name: &str) -> Result<Option<FileRecord>> {
+        let value = self.catalogue.get(&key(key_layout::NAME, name.as_bytes()))?;
+        value.map(|value| self.decode_record(&value)).transpose()
+    }
+
+    pub(crate) fn decode_record(&self, value: &[u8]) -> Result<FileRecord> {
+        FileRecord::decode(value).ok_or_else(|| undecodable(self.catalogue.path(), "name"))
+    }
+
+    /// A content that some name stands for.
+    pub(crate) fn content(&self, id: ContentId) -> Result<Option<Content>> {
+        let value = self.catalogue.get(&key(key_layout::CONTENT, &id.0))?;
+        let decode = |value: Bytes| {
+            Content::decode(&value).ok_or_else(|| undecodable(self.catalogue.path(), "content"))
+        };
+        value.map(decode).transpose()
+    }
+
+    /// Known damage of a file.
+    pub(crate) fn quarantine(&self, name: &str, version: u64) -> Result<Option<Quarantine>> {
+        if !self.has_quarantined.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let value = self.catalogue.get(&key(key_layout::QUARANTINED, name.as_bytes()))?;
+        let known = value.and_then(|value| Quarantine::decode(&value));
+        Ok(known.filter(|known| known.version == version))
+    }
+
+    /// A bucket that is to take bytes, made on first use.
+    pub(crate) fn bucket_for_writing(&self, bucket: u8) -> Result<Bucket> {
+        if self.figures.lock().buckets[usize::from(bucket)].exists {
+            return self.buckets.get(bucket);
+        }
+        let store = self.buckets.make(bucket)?;
+        // Known to the catalogue, durably, before the first chunk: from then on it may not be missing.
+        let mut figures = self.figures.lock();
+        if !figures.buckets[usize::from(bucket)].exists {
+            let mut batch = tallybook::WriteBatch::new();
+            let mut changed = figures.clone();
+            changed.bucket(bucket).exists = true;
+            changed.write_to(&mut batch)?;
+            self.catalogue.write(batch, Some(Durability::Sync))?;
+            *figures = changed;
+        }
+        Ok(store)
+    }
+
+    /// The bytes of a chunk, whose checksum the engine has compared.
+    pub(crate) fn chunk(
+        &self,
+        name: &str,
+        id: ContentId,
+        content: &Content,
+        number: u32,
+    ) -> Result<Bytes> {
+        let damaged = |what: String| Error::Damaged {
+            name: name.to_owned(),
+            offset: u64::from(number) * u64::from(content.chunk_bytes),
+            what,
+        };
+        let bucket = content.bucket_of(number).expect("the chunk is one of the content's");
+        let store = self.buckets.get(bucket).map_err(|error| match error {
+            lost @ Error::BucketLost { .. } => damaged(lost.to_string()),
+            other => other,
+        })?;
+        let value = store.get(&key_layout::chunk(id, number)).map_err(|error| match error {
+            damage @ tallybook::Error::Corruption { .. } => damaged(damage.to_string()),
+            other => Error::from(other),
+        })?;
+        match value {
+            Some(bytes) if bytes.len() as u64 == content.bytes_of(number) => Ok(bytes),
+            Some(bytes) => Err(damaged(format!(
+                "chunk {number} in bucket {bucket} has {} bytes instead of {}",
+                bytes.len(),
+                content.bytes_of(number)
+            ))),
+            None => Err(damaged(format!("chunk {number} is missing in bucket {bucket}"))),
+        }
+    }
+
+    /// Every key and value of the catalogue that starts with `kind`, at most `limit`.
+    pub(crate) fn scan(&self, kind: u8, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        let prefix = Some(Bytes::copy_from_slice(&[kind]));
+        let range = self.catalogue.range(ScanOptions { prefix, ..ScanOptions::default() })?;
+        let mut found = Vec::new();
+        for entry in range.take(limit) {
+            let entry = entry?;
+            found.push((entry.key, entry.value));
+        }
+        Ok(found)
+    }
+
+    /// Has what is due be freed soon.
+    pub(crate) fn note_reap_due(&self) {
+        *self.reap_due.lock() = true;
+        self.reap_signal.notify_one();
+    }
+}

@@ -1,0 +1,193 @@
+//! The store's counters: what is in each bucket, how many files there are, which numbers are next.
+//!
+//! Invariant: a counter changes in the same batch as what it counts, so they agree after any crash.
+//! What an upload has reserved is counted in memory only: after a crash there is no upload.
+
+use tallybook::WriteBatch;
+
+use crate::error::Result;
+use crate::key_layout;
+use crate::record::{Share, decode_numbers, encode_numbers};
+
+/// Counters of one bucket.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct BucketFigures {
+    /// It has been made.
+    pub(crate) exists: bool,
+    /// Bytes of contents that names stand for.
+    pub(crate) live: u64,
+    /// Bytes that are to be freed.
+    pub(crate) dead: u64,
+    /// Bytes of uploads.
+    pub(crate) reserved: u64,
+    /// Bytes freed since the bucket was compacted.
+    pub(crate) freed: u64,
+    changed: bool,
+}
+
+impl BucketFigures {
+    /// Bytes that count against the cap.
+    pub(crate) fn used(&self) -> u64 {
+        self.live + self.dead + self.reserved
+    }
+}
+
+/// Counters of the store.
+#[derive(Debug, Clone)]
+pub(crate) struct Figures {
+    pub(crate) next_version: u64,
+    pub(crate) next_content: u64,
+    pub(crate) files: u64,
+    pub(crate) file_bytes: u64,
+    pub(crate) buckets: Vec<BucketFigures>,
+}
+
+impl Figures {
+    /// Those of an empty store.
+    pub(crate) fn new(bucket_count: usize) -> Figures {
+        Figures {
+            next_version: 1,
+            next_content: 1,
+            files: 0,
+            file_bytes: 0,
+            buckets: vec![BucketFigures::default(); bucket_count],
+        }
+    }
+
+    pub(crate) fn bucket(&mut self, bucket: u8) -> &mut BucketFigures {
+        let figures = &mut self.buckets[usize::from(bucket)];
+        figures.changed = true;
+        figures
+    }
+
+    /// Turns what an upload has reserved into what is live.
+    pub(crate) fn reserved_to_live(&mut self, shares: &[Share]) {
+        for share in shares {
+            let bucket = self.bucket(share.bucket);
+            bucket.reserved -= share.bytes;
+            bucket.live += share.bytes;
+        }
+    }
+
+    /// Turns what an upload has reserved into what is to be freed.
+    pub(crate) fn reserved_to_dead(&mut self, shares: &[Share]) {
+        for share in shares {
+            let bucket = self.bucket(share.bucket);
+            bucket.reserved -= share.bytes;
+            bucket.dead += share.bytes;
+        }
+    }
+
+    /// Turns what is live into what is to be freed.
+    pub(crate) fn live_to_dead(&mut self, shares: &[Share]) {
+        for share in shares {
+            let bucket = self.bucket(share.bucket);
+            bucket.live -= share.bytes;
+            bucket.dead += share.bytes;
+        }
+    }
+
+    /// Takes away what has been freed.
+    pub(crate) fn freed(&mut self, share: Share) {
+        let bucket = self.bucket(share.bucket);
+        bucket.dead -= share.bytes;
+    }
+
+    /// The counters as the catalogue's keys say; `None` where one doesn't decode.
+    pub(crate) fn decode(
+        totals: Option<&[u8]>,
+        buckets: impl Iterator<Item = (u8, Vec<u8>)>,
+        bucket_count: usize,
+    ) -> Option<Figures> {
+        let mut figures = Figures::new(bucket_count);
+        if let Some(totals) = totals {
+            let numbers = decode_numbers(totals)?;
+            [figures.next_version, figures.next_content, figures.files, figures.file_bytes] =
+                numbers;
+        }
+        for (bucket, value) in buckets {
+            let [live, dead] = decode_numbers(&value)?;
+            *figures.buckets.get_mut(usize::from(bucket))? =
+                BucketFigures { exists: true, live, dead, ..BucketFigures::default() };
+        }
+        Some(figures)
+    }
+
+    /// Adds what has changed to a batch.
+    pub(crate) fn write_to(&mut self, batch: &mut WriteBatch) -> Result<()> {
+        let numbers = [self.next_version, self.next_content, self.files, self.file_bytes];
+        batch.put(vec![key_layout::TOTALS], encode_numbers(&numbers))?;
+        for (number, bucket) in self.buckets.iter_mut().enumerate() {
+            if std::mem::take(&mut bucket.changed) && bucket.exists {
+                let key = key_layout::key(key_layout::BUCKET, &[number as u8]);
+                batch.put(key, encode_numbers(&[bucket.live, bucket.dead]))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is told of them.
+    pub(crate) fn totals(&self, cap_bytes: u64) -> Totals {
+        let numbered = (0u8..=u8::MAX).zip(&self.buckets);
+        let buckets = numbered.map(|(bucket, figures)| BucketTotals {
+            bucket,
+            exists: figures.exists,
+            live_bytes: figures.live,
+            dead_bytes: figures.dead,
+            uploading_bytes: figures.reserved,
+            free_bytes: cap_bytes.saturating_sub(figures.used()),
+            cap_bytes,
+        });
+        let buckets: Vec<BucketTotals> = buckets.collect();
+        Totals {
+            files: self.files,
+            file_bytes: self.file_bytes,
+            live_bytes: buckets.iter().map(|bucket| bucket.live_bytes).sum(),
+            dead_bytes: buckets.iter().map(|bucket| bucket.dead_bytes).sum(),
+            uploading_bytes: buckets.iter().map(|bucket| bucket.uploading_bytes).sum(),
+            free_bytes: buckets.iter().map(|bucket| bucket.free_bytes).sum(),
+            cap_bytes: cap_bytes.saturating_mul(buckets.len() as u64),
+            buckets,
+        }
+    }
+}
+
+/// What a store holds. Bytes are those of files; what the engine adds is about 60 bytes a chunk.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Names.
+    pub files: u64,
+    /// Bytes of all files by name: a copy counts again.
+    pub file_bytes: u64,
+    /// Bytes that files take: copies share theirs.
+    pub live_bytes: u64,
+    /// Bytes of unlinked files that have not been freed yet.
+    pub dead_bytes: u64,
+    /// Bytes of files that are being written.
+    pub uploading_bytes: u64,
+    /// Bytes that fit in.
+    pub free_bytes: u64,
+    /// Bytes of all buckets' caps.
+    pub cap_bytes: u64,
+    /// Each bucket.
+    pub buckets: Vec<BucketTotals>,
+}
+
+/// What a bucket holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BucketTotals {
+    /// Its number.
+    pub bucket: u8,
+    /// Whether it has been made: it is on first use.
+    pub exists: bool,
+    /// Bytes that files take in it.
+    pub live_bytes: u64,
+    /// Bytes of unlinked files that have not been freed yet.
+    pub dead_bytes: u64,
+    /// Bytes of files that are being written.
+    pub uploading_bytes: u64,
+    /// Bytes that fit in.
+    pub free_bytes: u64,
+    /// Its cap.
+    pub cap_bytes: u64,
+}

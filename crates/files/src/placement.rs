@@ -1,0 +1,130 @@
+//! Where a file goes: from its name to a key, from the key to a bucket.
+//!
+//! 1. A name of 40 hex digits is the key as it stands; any other is hashed (RIPEMD-160, ISO/IEC 10118-3).
+//! 2. The bucket is the first byte of the key XOR the first byte of the reference id; with fewer than
+//!    256 buckets, the upper bits of that.
+//! 3. A bucket without room spills into the next by XOR distance: home XOR 1, home XOR 2, and so on.
+
+use ripemd::{Digest, Ripemd160};
+
+use crate::error::{Error, Result};
+
+/// Bytes of keys and of reference ids.
+pub const KEY_BYTES: usize = 20;
+
+/// Longest name, in bytes of UTF-8. The shortest is 1.
+pub const NAME_BYTES_MAX: usize = 1024;
+
+/// Most buckets of a store.
+pub const BUCKETS_MAX: usize = 256;
+
+/// The 160 bits that decide where keys fall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReferenceId(pub [u8; KEY_BYTES]);
+
+impl ReferenceId {
+    /// The id with these 40 hex digits.
+    pub fn from_hex(digits: &str) -> Option<ReferenceId> {
+        from_hex(digits).map(ReferenceId)
+    }
+
+    /// The bucket of a name.
+    pub fn bucket_of(&self, name: &str, bucket_count: usize) -> u8 {
+        self.bucket_of_key(&key_of(name), bucket_count)
+    }
+
+    /// The bucket of a key.
+    pub fn bucket_of_key(&self, key: &[u8; KEY_BYTES], bucket_count: usize) -> u8 {
+        let distance = self.0[0] ^ key[0];
+        let shift = 8 - bucket_count.trailing_zeros();
+        u8::try_from(u32::from(distance) >> shift).expect("a byte shifted right is a byte")
+    }
+}
+
+impl std::fmt::Display for ReferenceId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The key of a name.
+pub fn key_of(name: &str) -> [u8; KEY_BYTES] {
+    from_hex(name).unwrap_or_else(|| Ripemd160::digest(name.as_bytes()).into())
+}
+
+/// Refuses names that are too long or empty.
+pub fn check_name(name: &str) -> Result<()> {
+    if (1..=NAME_BYTES_MAX).contains(&name.len()) {
+        return Ok(());
+    }
+    let what = format!("a name has 1 to {NAME_BYTES_MAX} bytes, this one has {}", name.len());
+    Err(Error::InvalidArgument(what))
+}
+
+/// The buckets that take a file's chunks, in the order they are tried.
+pub fn spill_order(home: u8, bucket_count: usize) -> impl Iterator<Item = u8> {
+    (0..bucket_count).map(move |step| home ^ step as u8)
+}
+
+fn from_hex(digits: &str) -> Option<[u8; KEY_BYTES]> {
+    let mut key = [0; KEY_BYTES];
+    if digits.len() != 2 * KEY_BYTES {
+        return None;
+    }
+    for (byte, pair) in key.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        let digit = |at: usize| (pair[at] as char).to_digit(16);
+        *byte = u8::try_from(digit(0)? << 4 | digit(1)?).ok()?;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFERENCE: &str = "adc83b19e793491b1c6ea0fd8b46cd9f32e592fc";
+
+    fn hex(key: &[u8; KEY_BYTES]) -> String {
+        ReferenceId(*key).to_string()
+    }
+
+    #[test]
+    fn keys_and_buckets_are_those_of_kfs() {
+        let reference = ReferenceId::from_hex(REFERENCE).unwrap();
+        assert_eq!(hex(&key_of("hello")), "108f07b8382412612c048d07d13f814118445acd");
+        assert_eq!(hex(&key_of("test")), "5e52fee47e6b070565f74372468cdc699de89107");
+        for (name, bucket) in [("hello", 189), ("test", 243), ("", 49), (REFERENCE, 0)] {
+            assert_eq!(reference.bucket_of(name, 256), bucket, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn forty_hex_digits_are_the_key_in_either_case() {
+        assert_eq!(hex(&key_of(&REFERENCE.to_uppercase())), REFERENCE);
+        assert_ne!(hex(&key_of(&REFERENCE[1..])), REFERENCE[1..]);
+    }
+
+    #[test]
+    fn fewer_buckets_take_the_upper_bits() {
+        let reference = ReferenceId::from_hex(REFERENCE).unwrap();
+        assert_eq!(reference.bucket_of("hello", 16), 189 >> 4);
+        assert_eq!(reference.bucket_of("hello", 1), 0);
+    }
+
+    #[test]
+    fn spilling_tries_every_bucket_once_nearest_first() {
+        let order: Vec<u8> = spill_order(189, 256).collect();
+        assert_eq!(order[..4], [189, 188, 191, 190]);
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert!(sorted.iter().copied().eq(0..=255));
+    }
+
+    #[test]
+    fn names_have_limits() {
+        assert!(check_name("a").is_ok());
+        assert!(check_name(&"é".repeat(512)).is_ok());
+        assert!(check_name("").is_err());
+        assert!(check_name(&"x".repeat(1025)).is_err());
+    }
+}

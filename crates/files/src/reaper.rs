@@ -1,0 +1,241 @@
+//! Gives space back, and puts the buckets' entries in step with the catalogue.
+//!
+//! 1. Sync the catalogue: what is removed below must never come back by a power loss.
+//! 2. Put entries that are due and not there, remove dead ones, remove the chunks of contents without
+//!    a name; contents that are being read wait.
+//! 3. Sync the buckets, then take the notes and the dead bytes out of the catalogue in one batch.
+//! 4. Where much of a bucket is dead, compact it: its tree is small, and its journal is collected.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tallybook::WriteBatch;
+
+use crate::buckets::Bucket;
+use crate::change::decode_place;
+use crate::core::{Core, undecodable};
+use crate::error::{Error, Result};
+use crate::key_layout;
+use crate::record::{ContentId, Share, decode_shares, encode_entry};
+
+/// Notes that are worked off together.
+const ROUND_NOTES: usize = 1024;
+
+/// How often the thread looks for idle buckets.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A bucket is compacted when so many bytes were freed in it and a quarter of what is live.
+const COMPACT_BYTES_MIN: u64 = 8 << 20;
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reaped {
+    /// Contents whose chunks were removed.
+    pub contents: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Contents that wait because they are being read, or because a bucket doesn't open.
+    pub waiting: u64,
+}
+
+/// Frees everything that is due, once.
+pub(crate) fn reap(core: &Core) -> Result<Reaped> {
+    let _reaping = core.reaping.lock();
+    core.check_open()?;
+    let mut reaped = Reaped::default();
+    let mut touched = BTreeMap::new();
+    loop {
+        let mut round = Round { core, batch: WriteBatch::new(), touched: &mut touched };
+        let (frees, waiting) = round.work()?;
+        reaped.waiting = waiting;
+        let Round { batch, .. } = round;
+        if batch.is_empty() {
+            break;
+        }
+        let done = batch.len();
+        reaped.contents += frees.contents;
+        reaped.bytes += frees.shares.iter().map(|share| share.bytes).sum::<u64>();
+        for (bucket, (store, _)) in &touched {
+            store.sync().map_err(|error| Error::BucketLost {
+                bucket: *bucket,
+                path: core.buckets.path(*bucket),
+                what: error.to_string(),
+            })?;
+        }
+        let mut figures = core.figures.lock();
+        let mut changed = figures.clone();
+        frees.shares.iter().for_each(|&share| changed.freed(share));
+        let mut batch = batch;
+        changed.write_to(&mut batch)?;
+        core.catalogue.write(batch, None)?;
+        *figures = changed;
+        drop(figures);
+        if done < ROUND_NOTES {
+            break;
+        }
+    }
+    compact(core, touched)?;
+    Ok(reaped)
+}
+
+/// Buckets with something freed in them, and how many bytes.
+type Touched = BTreeMap<u8, (Bucket, u64)>;
+
+/// What was freed in a round.
+#[derive(Default)]
+struct Frees {
+    contents: u64,
+    shares: Vec<Share>,
+}
+
+struct Round<'a> {
+    core: &'a Core,
+    /// Takes the notes that were worked off out of the catalogue.
+    batch: WriteBatch,
+    touched: &'a mut Touched,
+}
+
+impl Round<'_> {
+    fn work(&mut self) -> Result<(Frees, u64)> {
+        let core = self.core;
+        let due = core.scan(key_layout::ENTRY_DUE, ROUND_NOTES)?;
+        let dead = core.scan(key_layout::ENTRY_DEAD, ROUND_NOTES)?;
+        let freed = core.scan(key_layout::FREED, ROUND_NOTES)?;
+        let mut frees = Frees::default();
+        let mut waiting = 0;
+        if due.is_empty() && dead.is_empty() && freed.is_empty() {
+            return Ok((frees, waiting));
+        }
+        core.catalogue.sync()?;
+        for (note, place) in due {
+            self.put_entry(note, &place)?;
+        }
+        for (note, place) in dead {
+            self.remove_entry(note, &place)?;
+        }
+        for (note, shares) in freed {
+            let id = note.get(1..).and_then(|id| id.try_into().ok()).map(ContentId);
+            let shares = decode_shares(&shares);
+            let (Some(id), Some(shares)) = (id, shares) else {
+                return Err(undecodable(core.catalogue.path(), "freed content"));
+            };
+            // In a statement of its own, so that the lock is let go.
+            let is_pinned = core.pins.lock().contains_key(&id);
+            if is_pinned || !self.free(id, &shares)? {
+                waiting += 1;
+                continue;
+            }
+            self.batch.delete(note)?;
+            frees.contents += 1;
+            frees.shares.extend(shares);
+        }
+        Ok((frees, waiting))
+    }
+
+    /// Sees to it that the entry of a version is in its bucket, unless the version is past.
+    fn put_entry(&mut self, note: Bytes, place: &[u8]) -> Result<()> {
+        let core = self.core;
+        let (version, bucket, name) = decode_note(core, &note, place)?;
+        let Some(store) = self.bucket(bucket)? else { return Ok(()) };
+        let entry_key = key_layout::entry(name, version);
+        if store.head(&entry_key)?.is_none() {
+            let current = core.record(name)?.filter(|record| record.version == version);
+            if let Some(record) = current
+                && let Some(content) = core.content(record.content)?
+            {
+                store.put(&entry_key, &encode_entry(&record, &content))?;
+            }
+        }
+        Ok(self.batch.delete(note)?)
+    }
+
+    fn remove_entry(&mut self, note: Bytes, place: &[u8]) -> Result<()> {
+        let (version, bucket, name) = decode_note(self.core, &note, place)?;
+        let Some(store) = self.bucket(bucket)? else { return Ok(()) };
+        store.delete(&key_layout::entry(name, version))?;
+        Ok(self.batch.delete(note)?)
+    }
+
+    /// Removes the chunks of a content; false when a bucket doesn't open.
+    fn free(&mut self, id: ContentId, shares: &[Share]) -> Result<bool> {
+        let mut stores = Vec::new();
+        for share in shares {
+            let Some(store) = self.bucket(share.bucket)? else { return Ok(false) };
+            stores.push((share, store));
+        }
+        for (share, store) in stores {
+            store.delete_range(&key_layout::chunk(id, 0), &key_layout::after_chunks(id))?;
+            if let Some((_, bytes)) = self.touched.get_mut(&share.bucket) {
+                *bytes += share.bytes;
+            }
+        }
+        Ok(true)
+    }
+
+    /// A bucket that is worked on; `None` for one that is lost, whose notes stay until it is repaired.
+    fn bucket(&mut self, bucket: u8) -> Result<Option<Bucket>> {
+        if let Some((store, _)) = self.touched.get(&bucket) {
+            return Ok(Some(store.clone()));
+        }
+        match self.core.buckets.get(bucket) {
+            Ok(store) => {
+                self.touched.insert(bucket, (store.clone(), 0));
+                Ok(Some(store))
+            }
+            Err(Error::BucketLost { .. }) => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+}
+
+fn decode_note<'a>(core: &Core, note: &[u8], place: &'a [u8]) -> Result<(u64, u8, &'a str)> {
+    let version = note.get(1..).and_then(|version| version.try_into().ok());
+    match (version.map(u64::from_be_bytes), decode_place(place)) {
+        (Some(version), Some((bucket, name))) => Ok((version, bucket, name)),
+        _ => Err(undecodable(core.catalogue.path(), "note")),
+    }
+}
+
+/// Compacts the buckets in which much was freed since they last were.
+fn compact(core: &Core, touched: Touched) -> Result<()> {
+    for (bucket, (store, freed_bytes)) in touched {
+        let due = {
+            let mut figures = core.figures.lock();
+            let figures = &mut figures.buckets[usize::from(bucket)];
+            figures.freed += freed_bytes;
+            let is_due = figures.freed >= COMPACT_BYTES_MIN.max(figures.live / 4);
+            if is_due {
+                figures.freed = 0;
+            }
+            is_due
+        };
+        if due {
+            store.compact(None, None, &mut |_, _| {})?;
+        }
+    }
+    Ok(())
+}
+
+/// Frees space and closes idle buckets until the store is closed.
+pub(crate) fn run(core: &Arc<Core>) {
+    loop {
+        let is_due = {
+            let mut due = core.reap_due.lock();
+            if !*due && !core.is_closed.load(Ordering::Acquire) {
+                core.reap_signal.wait_for(&mut due, LOOK_EVERY);
+            }
+            std::mem::take(&mut *due)
+        };
+        if core.is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        if is_due {
+            // What fails is tried again when something else is freed, or after the next opening.
+            let _ = reap(core);
+        }
+        core.buckets.close_idle();
+    }
+}

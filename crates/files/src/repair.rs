@@ -1,0 +1,280 @@
+//! Saves what is whole of a store that lost something.
+//!
+//! 1. If the catalogue doesn't open or read, make another from the entries in the buckets: of each name
+//!    the newest counts. The directory of the old one stays as it is.
+//! 2. Make lost buckets anew, empty; their old directories stay too.
+//! 3. Have the store's description name the new ones. Until then a crash leaves everything as it was.
+//! 4. Open the store, verify everything, and unlink damaged files if asked to.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tallybook::vfs::FileSystem;
+use tallybook::{Durability, Options, Resources, ScanOptions, Store, WriteBatch};
+
+use crate::buckets::{Buckets, catalogue_options};
+use crate::error::{Error, Result};
+use crate::figures::Figures;
+use crate::key_layout::{self, key};
+use crate::options::{OpenOptions, UnlinkOptions, VerifyOptions};
+use crate::record::{Content, FileRecord, decode_entry};
+use crate::store::{FileStore, lock_directory, open_catalogue, own_resources};
+use crate::superblock::Superblock;
+use crate::verify::VerifyReport;
+
+/// Names that are written together.
+const BATCH_NAMES: usize = 512;
+
+/// How a store is repaired.
+#[derive(Debug, Clone, Default)]
+pub struct RepairOptions {
+    /// Unlink files that are damaged. Else they stay, and reading them is refused.
+    pub unlink_damaged: bool,
+}
+
+/// What was repaired.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepairReport {
+    /// The catalogue was made anew; this is what is left of the old one.
+    pub old_catalogue: Option<PathBuf>,
+    /// Buckets that were made anew, and what is left of the old ones.
+    pub old_buckets: Vec<(u8, PathBuf)>,
+    /// What the verification afterwards found: files that are damaged or, if asked for, were unlinked.
+    pub verified: VerifyReport,
+}
+
+impl FileStore {
+    /// Saves what is whole of the store in `dir`, which nobody has open: makes the catalogue anew from
+    /// the buckets if it is lost, and lost buckets anew and empty.
+    pub fn repair(dir: impl AsRef<Path>, options: RepairOptions) -> Result<RepairReport> {
+        let resources = own_resources(dir.as_ref())?;
+        Self::repair_with(dir, options, resources)
+    }
+
+    /// As `repair`, on shared resources.
+    pub fn repair_with(
+        dir: impl AsRef<Path>,
+        options: RepairOptions,
+        resources: Arc<Resources>,
+    ) -> Result<RepairReport> {
+        let lock = lock_directory(dir.as_ref(), &resources)?;
+        let report = repair(dir.as_ref(), &options, &resources);
+        drop(lock);
+        report
+    }
+}
+
+fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Result<RepairReport> {
+    let open_options = OpenOptions { background: false, ..OpenOptions::default() };
+    let superblock = Superblock::read(&*resources.fs, dir)?;
+    let mut report = RepairReport::default();
+    let mut repaired = superblock.clone();
+    repaired.changes += 1;
+    let buckets =
+        Buckets::new(dir.to_owned(), superblock.clone(), open_options.clone(), resources.clone());
+    let catalogue = match check_catalogue(&superblock.catalogue_dir(dir), &open_options, resources)
+    {
+        Ok(catalogue) => catalogue,
+        Err(Error::CatalogueLost { path, .. }) => {
+            report.old_catalogue = Some(path);
+            while resources
+                .fs
+                .exists(&repaired.catalogue_dir(dir))
+                .map_err(|source| Error::io("look up", dir, source))?
+            {
+                repaired.catalogue_generation += 1;
+            }
+            let path = repaired.catalogue_dir(dir);
+            rebuild(&path, &buckets, &superblock, &open_options, resources)?
+        }
+        Err(other) => return Err(other),
+    };
+    let existing = existing_buckets(&catalogue)?;
+    catalogue.close()?;
+    for bucket in existing {
+        match buckets.get(bucket) {
+            Ok(_) => {}
+            Err(Error::BucketLost { path, .. }) => {
+                repaired.bucket_generations[usize::from(bucket)] += 1;
+                report.old_buckets.push((bucket, path));
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    buckets.close_all()?;
+    let anew =
+        Buckets::new(dir.to_owned(), repaired.clone(), open_options.clone(), resources.clone());
+    for (bucket, _) in &report.old_buckets {
+        anew.make(*bucket)?;
+    }
+    anew.close_all()?;
+    // Also where nothing was lost: one of the two copies may be.
+    repaired.write(&*resources.fs, dir)?;
+    let store = FileStore::open_unlocked(dir, repaired, open_options, resources.clone())?;
+    report.verified = store.verify(VerifyOptions::default(), &mut |_, _| {})?;
+    if options.unlink_damaged {
+        for damage in &report.verified.damage {
+            store.unlink(&damage.name, UnlinkOptions::default())?;
+        }
+    }
+    store.reap()?;
+    store.sync()?;
+    store.close()?;
+    Ok(report)
+}
+
+/// Opens the catalogue and reads all of it.
+fn check_catalogue(
+    path: &Path,
+    options: &OpenOptions,
+    resources: &Arc<Resources>,
+) -> Result<Store> {
+    let catalogue = open_catalogue(path, options, resources)?;
+    let lost = |what: String| Error::CatalogueLost { path: path.to_owned(), what };
+    for entry in catalogue.range(ScanOptions::default())? {
+        match entry {
+            Ok(entry) if !decodes(&entry.key, &entry.value) => {
+                return Err(lost("a value of it doesn't decode".to_owned()));
+            }
+            Ok(_) => {}
+            Err(damage @ tallybook::Error::Corruption { .. }) => {
+                return Err(lost(damage.to_string()));
+            }
+            Err(other) => return Err(other.into()),
+        }
+    }
+    Ok(catalogue)
+}
+
+fn decodes(key: &[u8], value: &[u8]) -> bool {
+    match key.first() {
+        Some(&key_layout::NAME) => FileRecord::decode(value).is_some(),
+        Some(&key_layout::CONTENT) => Content::decode(value).is_some(),
+        _ => true,
+    }
+}
+
+fn existing_buckets(catalogue: &Store) -> Result<Vec<u8>> {
+    let prefix = Some(Bytes::from_static(&[key_layout::BUCKET]));
+    let heads = catalogue.range_heads(ScanOptions { prefix, ..ScanOptions::default() })?;
+    let mut existing = Vec::new();
+    for head in heads {
+        existing.extend(head?.key.get(1));
+    }
+    Ok(existing)
+}
+
+/// Makes a catalogue from what the buckets say.
+fn rebuild(
+    path: &Path,
+    buckets: &Buckets,
+    superblock: &Superblock,
+    options: &OpenOptions,
+    resources: &Arc<Resources>,
+) -> Result<Store> {
+    let catalogue = Store::open_with(
+        path,
+        Options { error_if_exists: true, ..catalogue_options(options) },
+        resources.clone(),
+    )?;
+    let mut figures = Figures::new(superblock.bucket_count());
+    for at in 0..superblock.bucket_count() {
+        let bucket = u8::try_from(at).expect("there are at most 256 buckets");
+        if !holds_store(&*resources.fs, &buckets.path(bucket))? {
+            continue;
+        }
+        figures.bucket(bucket).exists = true;
+        match buckets.get(bucket) {
+            Ok(store) => collect_entries(&catalogue, &store, &mut figures)?,
+            Err(Error::BucketLost { .. }) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    count_names(&catalogue, &mut figures)?;
+    let mut batch = WriteBatch::new();
+    figures.write_to(&mut batch)?;
+    catalogue.write(batch, Some(Durability::Sync))?;
+    Ok(catalogue)
+}
+
+/// Whether a bucket was made here.
+fn holds_store(fs: &dyn FileSystem, path: &Path) -> Result<bool> {
+    if !fs.exists(path).map_err(|source| Error::io("look up", path, source))? {
+        return Ok(false);
+    }
+    let names = fs.list(path).map_err(|source| Error::io("list", path, source))?;
+    Ok(names.iter().any(|name| name != "LOCK" && !name.ends_with(".tmp")))
+}
+
+/// Takes over the entries of a bucket, of each name the newest. One that can't be read is skipped: the
+/// verification of the bucket tells of it.
+fn collect_entries(catalogue: &Store, store: &Store, figures: &mut Figures) -> Result<()> {
+    let prefix = Some(Bytes::from_static(&[key_layout::ENTRY]));
+    for head in store.range_heads(ScanOptions { prefix, ..ScanOptions::default() })? {
+        let entry_key = match head {
+            Ok(head) => head.key,
+            Err(tallybook::Error::Corruption { .. }) => break,
+            Err(other) => return Err(other.into()),
+        };
+        let Some((name, version)) = key_layout::parse_entry(&entry_key) else { continue };
+        figures.next_version = figures.next_version.max(version + 1);
+        let value = match store.get(&entry_key) {
+            Ok(value) => value,
+            Err(tallybook::Error::Corruption { .. }) => continue,
+            Err(other) => return Err(other.into()),
+        };
+        let Some((record, content)) = value.and_then(|value| decode_entry(&value)) else {
+            continue;
+        };
+        figures.next_content = figures.next_content.max(record.content.count() + 1);
+        let name_key = key(key_layout::NAME, name.as_bytes());
+        let known = catalogue.get(&name_key)?.and_then(|value| FileRecord::decode(&value));
+        if known.is_some_and(|known| known.version >= version) {
+            continue;
+        }
+        let mut batch = WriteBatch::new();
+        batch.put(name_key, record.encode())?;
+        let content = Content { refs: 0, ..content };
+        batch.put(key(key_layout::CONTENT, &record.content.0), content.encode())?;
+        catalogue.write(batch, Some(Durability::Os))?;
+    }
+    Ok(())
+}
+
+/// Counts the names of each content, and drops contents without any.
+fn count_names(catalogue: &Store, figures: &mut Figures) -> Result<()> {
+    let all = |kind: u8| {
+        let prefix = Some(Bytes::copy_from_slice(&[kind]));
+        catalogue.range(ScanOptions { prefix, ..ScanOptions::default() })
+    };
+    let undecodable = || crate::core::undecodable(catalogue.path(), "value");
+    for entry in all(key_layout::NAME)? {
+        let record = FileRecord::decode(&entry?.value).ok_or_else(undecodable)?;
+        let content_key = key(key_layout::CONTENT, &record.content.0);
+        let content = catalogue.get(&content_key)?.and_then(|value| Content::decode(&value));
+        let mut content = content.ok_or_else(undecodable)?;
+        content.refs += 1;
+        if content.refs == 1 {
+            for share in content.shares() {
+                figures.bucket(share.bucket).exists = true;
+                figures.bucket(share.bucket).live += share.bytes;
+            }
+        }
+        catalogue.put(&content_key, &content.encode())?;
+        figures.files += 1;
+        figures.file_bytes += record.size;
+    }
+    let mut batch = WriteBatch::new();
+    for entry in all(key_layout::CONTENT)? {
+        let entry = entry?;
+        if Content::decode(&entry.value).is_none_or(|content| content.refs == 0) {
+            batch.delete(entry.key)?;
+        }
+        if batch.len() == BATCH_NAMES {
+            catalogue.write(std::mem::take(&mut batch), Some(Durability::Os))?;
+        }
+    }
+    catalogue.write(batch, Some(Durability::Os))?;
+    Ok(())
+}

@@ -1,0 +1,419 @@
+//! The file store: what a user holds.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use tallybook::vfs::{self, FileSystem, JoinHandle};
+use tallybook::{Durability, ResourceOptions, Resources, Store, WriteBatch};
+
+use crate::buckets::{Buckets, catalogue_options};
+use crate::core::{Core, undecodable};
+use crate::error::{Error, Result};
+use crate::figures::{Figures, Totals};
+use crate::key_layout::{self, key};
+use crate::names::Page;
+use crate::options::{
+    CopyOptions, CreateOptions, ListOptions, OpenOptions, ReadOptions, UnlinkOptions,
+    VerifyOptions, WriteOptions,
+};
+use crate::placement::ReferenceId;
+use crate::reader::Reader;
+use crate::reaper::{self, Reaped};
+use crate::record::{Stat, decode_shares, encode_shares};
+use crate::superblock::Superblock;
+use crate::verify::{self, VerifyReport};
+use crate::writer::Writer;
+
+/// Numbers that are left out at each opening, so that none that a power loss took is used again.
+const NUMBERS_SKIPPED: u64 = 1 << 20;
+
+/// An open file store. Cheap to clone; clones are the same store. All methods may be called from any
+/// thread, and block.
+#[derive(Debug, Clone)]
+pub struct FileStore {
+    handle: Arc<Handle>,
+}
+
+/// What the clones share; the thread holds only the core.
+#[derive(Debug)]
+struct Handle {
+    core: Arc<Core>,
+    thread: Mutex<Option<JoinHandle>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}
+
+impl Handle {
+    fn close(&self) -> Result<()> {
+        let core = &self.core;
+        if core.is_closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        {
+            let _due = core.reap_due.lock();
+            core.reap_signal.notify_all();
+        }
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+        // Whoever frees space or commits is let finish.
+        let _reaping = core.reaping.lock();
+        let _figures = core.figures.lock();
+        let buckets = core.buckets.close_all();
+        let catalogue = core.catalogue.close();
+        *core.lock.lock() = None;
+        buckets.and(Ok(catalogue?))
+    }
+}
+
+/// Resources for one file store: so many handles and threads, however many buckets there are.
+pub fn resource_options() -> ResourceOptions {
+    ResourceOptions {
+        block_cache_bytes: 16 << 20,
+        recent_keys_bytes: 2 << 20,
+        write_buffer_bytes: 128 << 20,
+        file_handles_max: 256,
+        ..ResourceOptions::default()
+    }
+}
+
+impl FileStore {
+    /// Makes a store in `dir`, which holds none, on resources of its own, and opens it.
+    pub fn create(
+        dir: impl AsRef<Path>,
+        create: CreateOptions,
+        options: OpenOptions,
+    ) -> Result<FileStore> {
+        let resources = own_resources(dir.as_ref())?;
+        Self::create_with(dir, create, options, resources)
+    }
+
+    /// Makes a store in `dir` on shared resources, and opens it.
+    pub fn create_with(
+        dir: impl AsRef<Path>,
+        create: CreateOptions,
+        options: OpenOptions,
+        resources: Arc<Resources>,
+    ) -> Result<FileStore> {
+        let dir = dir.as_ref();
+        create.check()?;
+        options.check()?;
+        let lock = lock_directory(dir, &resources)?;
+        if Superblock::exists(&*resources.fs, dir)? {
+            let what = format!("{} holds a file store already", dir.display());
+            return Err(Error::InvalidArgument(what));
+        }
+        let store = random()?;
+        let reference_id = match create.reference_id {
+            Some(given) => given,
+            None => ReferenceId(random()?),
+        };
+        let superblock = Superblock {
+            changes: 1,
+            store,
+            reference_id,
+            chunk_bytes: create.chunk_bytes,
+            bucket_cap_bytes: create.bucket_cap_bytes,
+            catalogue_generation: 1,
+            bucket_generations: vec![1; create.bucket_count],
+            bucket_dirs: create.bucket_dirs,
+        };
+        // The catalogue first: a directory that says it is a store has one.
+        let path = superblock.catalogue_dir(dir);
+        Store::open_with(&path, catalogue_options(&options), resources.clone())?.close()?;
+        superblock.write(&*resources.fs, dir)?;
+        Self::open_locked(dir, superblock, options, resources, lock)
+    }
+
+    /// Opens the store in `dir` on resources of its own.
+    pub fn open(dir: impl AsRef<Path>, options: OpenOptions) -> Result<FileStore> {
+        let resources = own_resources(dir.as_ref())?;
+        Self::open_with(dir, options, resources)
+    }
+
+    /// Opens the store in `dir` on shared resources.
+    ///
+    /// `NotAStore`: there is none. `CatalogueLost`: `repair` makes it anew. A bucket that is lost does
+    /// not keep the store from being opened.
+    pub fn open_with(
+        dir: impl AsRef<Path>,
+        options: OpenOptions,
+        resources: Arc<Resources>,
+    ) -> Result<FileStore> {
+        let dir = dir.as_ref();
+        options.check()?;
+        if !Superblock::exists(&*resources.fs, dir)? {
+            let what = "there is no STORE".to_owned();
+            return Err(Error::NotAStore { path: dir.to_owned(), what });
+        }
+        let lock = lock_directory(dir, &resources)?;
+        let superblock = Superblock::read(&*resources.fs, dir)?;
+        Self::open_locked(dir, superblock, options, resources, lock)
+    }
+
+    /// Opens the store in `dir`, or makes one there.
+    pub fn open_or_create(
+        dir: impl AsRef<Path>,
+        create: CreateOptions,
+        options: OpenOptions,
+        resources: Arc<Resources>,
+    ) -> Result<FileStore> {
+        match Superblock::exists(&*resources.fs, dir.as_ref())? {
+            true => Self::open_with(dir, options, resources),
+            false => Self::create_with(dir, create, options, resources),
+        }
+    }
+
+    fn open_locked(
+        dir: &Path,
+        superblock: Superblock,
+        options: OpenOptions,
+        resources: Arc<Resources>,
+        lock: Box<dyn Send + Sync>,
+    ) -> Result<FileStore> {
+        let store = Self::open_unlocked(dir, superblock, options, resources)?;
+        *store.core().lock.lock() = Some(lock);
+        Ok(store)
+    }
+
+    /// Opens the store in `dir`. Requires: the caller holds the lock of the directory.
+    pub(crate) fn open_unlocked(
+        dir: &Path,
+        superblock: Superblock,
+        options: OpenOptions,
+        resources: Arc<Resources>,
+    ) -> Result<FileStore> {
+        let path = superblock.catalogue_dir(dir);
+        let catalogue = open_catalogue(&path, &options, &resources)?;
+        let figures = recover(&catalogue, superblock.bucket_count())?;
+        let has_quarantined = has_any(&catalogue, key_layout::QUARANTINED)?;
+        let buckets =
+            Buckets::new(dir.to_owned(), superblock.clone(), options.clone(), resources.clone());
+        let background = options.background && !resources.is_inline();
+        let core = Arc::new(Core {
+            dir: dir.to_owned(),
+            superblock,
+            options,
+            resources,
+            catalogue,
+            buckets,
+            figures: Mutex::new(figures),
+            pins: Mutex::default(),
+            opening: u64::from_le_bytes(random()?),
+            reaping: Mutex::new(()),
+            reap_due: Mutex::new(true),
+            reap_signal: Condvar::new(),
+            is_closed: AtomicBool::new(false),
+            has_quarantined: AtomicBool::new(has_quarantined),
+            lock: Mutex::new(None),
+        });
+        let handle = Arc::new(Handle { core: core.clone(), thread: Mutex::new(None) });
+        if background {
+            let started = vfs::spawn("tally-files", true, move || reaper::run(&core));
+            let started = started.map_err(|error| Error::io("start a thread for", dir, error))?;
+            *handle.thread.lock() = Some(started);
+        }
+        Ok(FileStore { handle })
+    }
+
+    /// Syncs and lets the directory go. Later calls of any clone fail.
+    pub fn close(&self) -> Result<()> {
+        self.handle.close()
+    }
+
+    /// A writer of a file; nothing shows until it commits.
+    pub fn writer(&self, name: &str, options: WriteOptions) -> Result<Writer> {
+        Writer::new(self.core(), name, options)
+    }
+
+    /// Writes a file whose bytes are at hand.
+    pub fn write(&self, name: &str, bytes: &[u8], options: WriteOptions) -> Result<Stat> {
+        let size = Some(bytes.len() as u64);
+        let mut writer = self.writer(name, WriteOptions { size, ..options })?;
+        writer.write(bytes)?;
+        writer.commit()
+    }
+
+    /// A reader of a file, if there is one of this name.
+    pub fn reader(&self, name: &str, options: ReadOptions) -> Result<Option<Reader>> {
+        Reader::new(self.core(), name, &options)
+    }
+
+    /// The bytes of a file, if there is one of this name.
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let Some(reader) = self.reader(name, ReadOptions::default())? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        for chunk in reader {
+            bytes.extend_from_slice(&chunk?);
+        }
+        Ok(Some(bytes))
+    }
+
+    /// What is known of a file, without reading it.
+    pub fn stat(&self, name: &str) -> Result<Option<Stat>> {
+        self.core().stat(name)
+    }
+
+    /// Unlinks a file, at the same cost whatever its size; whether there was one. Its space comes back
+    /// by itself.
+    pub fn unlink(&self, name: &str, options: UnlinkOptions) -> Result<bool> {
+        self.core().unlink(name, &options)
+    }
+
+    /// Gives a file another name, replacing what has it, in one step.
+    pub fn rename(&self, from: &str, to: &str, options: CopyOptions) -> Result<Stat> {
+        self.core().rename(from, to, &options)
+    }
+
+    /// Has another name stand for the same bytes, which are not copied. Onto itself with attributes, it
+    /// changes these.
+    pub fn copy(&self, from: &str, to: &str, options: CopyOptions) -> Result<Stat> {
+        self.core().copy(from, to, &options)
+    }
+
+    /// A page of names, in byte order.
+    pub fn list(&self, options: ListOptions) -> Result<Page> {
+        self.core().list(&options)
+    }
+
+    /// What the store holds: exact, and from memory.
+    pub fn totals(&self) -> Totals {
+        self.core().figures.lock().totals(self.core().superblock.bucket_cap_bytes)
+    }
+
+    /// Reads files and checks every chunk and hash. What is damaged is reported, and refused from then
+    /// on without being read. `progress` is called with the bytes done and the bytes in all.
+    pub fn verify(
+        &self,
+        options: VerifyOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<VerifyReport> {
+        verify::verify(self.core(), &options, progress)
+    }
+
+    /// Frees all space that is due, now. The background thread does so by itself, if there is one.
+    pub fn reap(&self) -> Result<Reaped> {
+        reaper::reap(self.core())
+    }
+
+    /// Waits until every change acknowledged so far is synced.
+    pub fn sync(&self) -> Result<()> {
+        self.core().check_open()?;
+        Ok(self.core().catalogue.sync()?)
+    }
+
+    /// The id that decides in which bucket a name falls.
+    pub fn reference_id(&self) -> ReferenceId {
+        self.core().superblock.reference_id
+    }
+
+    /// Bytes of a chunk.
+    pub fn chunk_bytes(&self) -> u32 {
+        self.core().superblock.chunk_bytes
+    }
+
+    /// The home bucket of a name.
+    pub fn bucket_of(&self, name: &str) -> u8 {
+        let superblock = &self.core().superblock;
+        superblock.reference_id.bucket_of(name, superblock.bucket_count())
+    }
+
+    /// Where a bucket is, or would be.
+    pub fn bucket_path(&self, bucket: u8) -> std::path::PathBuf {
+        self.core().buckets.path(bucket)
+    }
+
+    /// Number of buckets that are open.
+    pub fn open_buckets(&self) -> usize {
+        self.core().buckets.open_count()
+    }
+
+    /// The store's directory.
+    pub fn path(&self) -> &Path {
+        &self.core().dir
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.handle.core
+    }
+}
+
+/// Opens the catalogue of an existing store.
+pub(crate) fn open_catalogue(
+    path: &Path,
+    options: &OpenOptions,
+    resources: &Arc<Resources>,
+) -> Result<Store> {
+    let lost = |what: String| Error::CatalogueLost { path: path.to_owned(), what };
+    let options = tallybook::Options { create_if_missing: false, ..catalogue_options(options) };
+    Store::open_with(path, options, resources.clone()).map_err(|error| match error {
+        tallybook::Error::InvalidArgument(what) => lost(what),
+        damage @ tallybook::Error::Corruption { .. } => lost(damage.to_string()),
+        other => Error::from(other),
+    })
+}
+
+/// The counters as they were, with numbers left out; what was being uploaded is to be freed.
+fn recover(catalogue: &Store, bucket_count: usize) -> Result<Figures> {
+    let totals = catalogue.get(&[key_layout::TOTALS])?;
+    let buckets = scan(catalogue, key_layout::BUCKET)?;
+    let numbered = buckets.iter().filter_map(|(key, value)| Some((*key.get(1)?, value.to_vec())));
+    let mut figures = Figures::decode(totals.as_deref(), numbered, bucket_count)
+        .ok_or_else(|| undecodable(catalogue.path(), "counter"))?;
+    figures.next_version += NUMBERS_SKIPPED;
+    figures.next_content += NUMBERS_SKIPPED;
+    let mut batch = WriteBatch::new();
+    for (upload, shares) in scan(catalogue, key_layout::UPLOAD)? {
+        let shares =
+            decode_shares(&shares).ok_or_else(|| undecodable(catalogue.path(), "upload"))?;
+        batch.put(key(key_layout::FREED, &upload[1..]), encode_shares(&shares))?;
+        batch.delete(upload)?;
+    }
+    figures.write_to(&mut batch)?;
+    catalogue.write(batch, Some(Durability::Sync))?;
+    Ok(figures)
+}
+
+fn scan(catalogue: &Store, kind: u8) -> Result<Vec<(Bytes, Bytes)>> {
+    let prefix = Some(Bytes::copy_from_slice(&[kind]));
+    let range = catalogue.range(tallybook::ScanOptions { prefix, ..Default::default() })?;
+    range.map(|entry| entry.map(|entry| (entry.key, entry.value)).map_err(Error::from)).collect()
+}
+
+fn has_any(catalogue: &Store, kind: u8) -> Result<bool> {
+    let prefix = Some(Bytes::copy_from_slice(&[kind]));
+    let mut heads =
+        catalogue.range_heads(tallybook::ScanOptions { prefix, ..Default::default() })?;
+    Ok(heads.next().transpose()?.is_some())
+}
+
+pub(crate) fn own_resources(dir: &Path) -> Result<Arc<Resources>> {
+    Resources::new(resource_options()).map_err(|error| Error::io("start threads for", dir, error))
+}
+
+pub(crate) fn lock_directory(dir: &Path, resources: &Resources) -> Result<Box<dyn Send + Sync>> {
+    let fs: &dyn FileSystem = &*resources.fs;
+    fs.create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
+    let path = dir.join("LOCK");
+    fs.lock(&path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::WouldBlock => {
+            Error::Engine(tallybook::Error::Locked { path: dir.to_owned() })
+        }
+        _ => Error::io("lock", &path, source),
+    })
+}
+
+fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        Error::io("read", Path::new("the system's random numbers"), std::io::Error::other(error))
+    })?;
+    Ok(bytes)
+}

@@ -1,0 +1,251 @@
+//! What a store is: the files `STORE` and `STORE.copy` in its directory.
+//!
+//! Steps of a change: write the copy anew, then the other, each as a temporary file that is renamed.
+//! Of the two, the sound one with the higher number of changes counts, so that either may be lost.
+
+use std::path::{Path, PathBuf};
+
+use tallybook::coding::{Decoder, put_bytes};
+use tallybook::vfs::FileSystem;
+
+use crate::error::{Error, Result};
+use crate::placement::{BUCKETS_MAX, ReferenceId};
+
+const MAGIC: &[u8; 8] = b"TALLYFS\n";
+
+/// Version of the store's format. On disk: never renumber.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The two files, in the order they are written.
+const NAMES: [&str; 2] = ["STORE.copy", "STORE"];
+
+/// What a store is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Superblock {
+    /// Counts the changes of this record.
+    pub changes: u64,
+    /// A random number that every bucket repeats.
+    pub store: [u8; 16],
+    /// Decides where names fall.
+    pub reference_id: ReferenceId,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u32,
+    /// Most bytes of content in one bucket.
+    pub bucket_cap_bytes: u64,
+    /// How often the catalogue was made anew; part of its directory's name.
+    pub catalogue_generation: u32,
+    /// How often each bucket was made anew; part of its directory's name.
+    pub bucket_generations: Vec<u16>,
+    /// Directories that buckets are placed in, in turn.
+    pub bucket_dirs: Vec<PathBuf>,
+}
+
+impl Superblock {
+    /// Number of buckets.
+    pub fn bucket_count(&self) -> usize {
+        self.bucket_generations.len()
+    }
+
+    /// Where the catalogue is.
+    pub fn catalogue_dir(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("catalogue-{:06}", self.catalogue_generation))
+    }
+
+    /// Where a bucket is.
+    pub fn bucket_dir(&self, dir: &Path, bucket: u8) -> PathBuf {
+        let at = usize::from(bucket);
+        let root = dir.join(&self.bucket_dirs[at % self.bucket_dirs.len()]);
+        // With stores that share a disk's directory, the number of the store tells them apart.
+        let root = match self.bucket_dirs[at % self.bucket_dirs.len()].is_absolute() {
+            true => root.join(format!("{:08x}", u32::from_be_bytes(self.store_prefix()))),
+            false => root,
+        };
+        root.join(format!("{bucket:03}-{:06}", self.bucket_generations[at]))
+    }
+
+    fn store_prefix(&self) -> [u8; 4] {
+        *self.store.first_chunk().expect("a store's number has 16 bytes")
+    }
+
+    /// Whether a directory holds a store, or what is left of one.
+    pub fn exists(fs: &dyn FileSystem, dir: &Path) -> Result<bool> {
+        for name in NAMES {
+            let path = dir.join(name);
+            if fs.exists(&path).map_err(|source| Error::io("look up", &path, source))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads the record of the store in `dir`.
+    pub fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Superblock> {
+        let mut found: Option<Superblock> = None;
+        let mut what = format!("there is no {}", NAMES[1]);
+        for name in NAMES {
+            let path = dir.join(name);
+            if !fs.exists(&path).map_err(|source| Error::io("look up", &path, source))? {
+                continue;
+            }
+            let file = fs.open_read(&path).map_err(|source| Error::io("open", &path, source))?;
+            let len = file.len().map_err(|source| Error::io("read", &path, source))?;
+            let mut bytes = vec![0; usize::try_from(len.min(4 << 20)).unwrap_or(0)];
+            let read = file.read_exact_at(&mut bytes, 0);
+            read.map_err(|source| Error::io("read", &path, source))?;
+            match decode(&bytes) {
+                Ok(superblock)
+                    if found.as_ref().is_none_or(|f| f.changes <= superblock.changes) =>
+                {
+                    found = Some(superblock);
+                }
+                Ok(_) => {}
+                Err(problem) => what = format!("{name}: {problem}"),
+            }
+        }
+        found.ok_or_else(|| Error::NotAStore { path: dir.to_owned(), what })
+    }
+
+    /// Writes the record, durably.
+    pub fn write(&self, fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+        let bytes = self.encode();
+        for name in NAMES {
+            let (path, temporary) = (dir.join(name), dir.join(format!("{name}.tmp")));
+            if fs.exists(&temporary).map_err(|source| Error::io("look up", &temporary, source))? {
+                let removed = fs.remove(&temporary);
+                removed.map_err(|source| Error::io("remove", &temporary, source))?;
+            }
+            let file = fs.create(&temporary);
+            let file = file.map_err(|source| Error::io("create", &temporary, source))?;
+            let written = file.write_all_at(&bytes, 0);
+            written.map_err(|source| Error::io("write", &temporary, source))?;
+            file.sync_data().map_err(|source| Error::io("sync", &temporary, source))?;
+            let renamed = fs.rename(&temporary, &path);
+            renamed.map_err(|source| Error::io("rename", &temporary, source))?;
+            fs.sync_dir(dir).map_err(|source| Error::io("sync", dir, source))?;
+        }
+        Ok(())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&self.changes.to_le_bytes());
+        out.extend_from_slice(&self.store);
+        out.extend_from_slice(&self.reference_id.0);
+        out.extend_from_slice(&self.chunk_bytes.to_le_bytes());
+        out.extend_from_slice(&self.bucket_cap_bytes.to_le_bytes());
+        out.extend_from_slice(&self.catalogue_generation.to_le_bytes());
+        out.extend_from_slice(&(self.bucket_generations.len() as u16).to_le_bytes());
+        for generation in &self.bucket_generations {
+            out.extend_from_slice(&generation.to_le_bytes());
+        }
+        out.extend_from_slice(&(self.bucket_dirs.len() as u16).to_le_bytes());
+        for dir in &self.bucket_dirs {
+            put_bytes(&mut out, dir.to_str().unwrap_or_default().as_bytes());
+        }
+        let checksum = crc32c::crc32c(&out);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        out
+    }
+}
+
+fn decode(bytes: &[u8]) -> Result<Superblock, String> {
+    let damaged = || "it is damaged".to_owned();
+    let (body, checksum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
+    if u32::from_le_bytes(*checksum) != crc32c::crc32c(body) {
+        return Err(damaged());
+    }
+    let mut fields = Decoder::new(body);
+    if fields.take(MAGIC.len()) != Some(MAGIC) {
+        return Err(damaged());
+    }
+    match fields.u32() {
+        Some(FORMAT_VERSION) => decode_fields(&mut fields).ok_or_else(damaged),
+        Some(newer) => Err(format!("format {newer} is newer than {FORMAT_VERSION}")),
+        None => Err(damaged()),
+    }
+}
+
+fn decode_fields(fields: &mut Decoder<'_>) -> Option<Superblock> {
+    let changes = fields.u64()?;
+    let store = fields.take(16)?.try_into().ok()?;
+    let reference_id = ReferenceId(fields.take(20)?.try_into().ok()?);
+    let (chunk_bytes, bucket_cap_bytes) = (fields.u32()?, fields.u64()?);
+    let catalogue_generation = fields.u32()?;
+    let bucket_count = usize::from(fields.u16()?);
+    if !bucket_count.is_power_of_two() || bucket_count > BUCKETS_MAX || chunk_bytes == 0 {
+        return None;
+    }
+    let bucket_generations = (0..bucket_count).map(|_| fields.u16()).collect::<Option<_>>()?;
+    let dir_count = fields.u16()?;
+    let mut bucket_dirs = Vec::new();
+    for _ in 0..dir_count {
+        let dir = std::str::from_utf8(fields.length_prefixed()?).ok()?;
+        bucket_dirs.push(PathBuf::from(dir));
+    }
+    (fields.remaining() == 0 && !bucket_dirs.is_empty()).then_some(Superblock {
+        changes,
+        store,
+        reference_id,
+        chunk_bytes,
+        bucket_cap_bytes,
+        catalogue_generation,
+        bucket_generations,
+        bucket_dirs,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tallybook::vfs::MemoryFileSystem;
+
+    use super::*;
+
+    fn superblock() -> Superblock {
+        Superblock {
+            changes: 1,
+            store: [7; 16],
+            reference_id: ReferenceId([9; 20]),
+            chunk_bytes: 1 << 17,
+            bucket_cap_bytes: 1 << 30,
+            catalogue_generation: 1,
+            bucket_generations: vec![1; 4],
+            bucket_dirs: vec![PathBuf::from("buckets"), PathBuf::from("/other/disk")],
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_is_found() {
+        let bytes = superblock().encode();
+        assert_eq!(decode(&bytes), Ok(superblock()));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(decode(&damaged).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn either_copy_is_enough_and_the_newer_one_counts() {
+        let (fs, dir) = (MemoryFileSystem::new(), Path::new("/store"));
+        fs.create_dir_all(dir).unwrap();
+        superblock().write(&fs, dir).unwrap();
+        let newer = Superblock { changes: 2, ..superblock() };
+        newer.write(&fs, dir).unwrap();
+        for name in NAMES {
+            fs.rename(&dir.join(name), &dir.join("away")).unwrap();
+            assert_eq!(Superblock::read(&fs, dir).unwrap(), newer, "without {name}");
+            fs.rename(&dir.join("away"), &dir.join(name)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_name() {
+        let mut bytes = superblock().encode();
+        bytes[8] = 2;
+        let end = bytes.len() - 4;
+        let checksum = crc32c::crc32c(&bytes[..end]);
+        bytes[end..].copy_from_slice(&checksum.to_le_bytes());
+        assert!(decode(&bytes).unwrap_err().contains("newer"));
+    }
+}

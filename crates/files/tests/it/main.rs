@@ -1,0 +1,7 @@
+//! What a file store does, through its public interface. `support` has the stores and the bytes.
+
+mod support;
+
+mod round_trips;
+mod names;
+mod totals;
