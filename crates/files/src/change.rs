@@ -32,6 +32,9 @@ pub(crate) struct Change<'a> {
     frees: bool,
 }
 
+/// A bucket, and key and value of an entry that goes there.
+type PreparedEntry = (Bucket, Vec<u8>, Vec<u8>);
+
 /// Tests a condition against the version of what has a name.
 pub(crate) fn check_condition(condition: Option<Condition>, current: Option<u64>) -> Result<()> {
     let holds = match condition {
@@ -143,7 +146,7 @@ impl<'a> Change<'a> {
     }
 
     /// The entries to be put, with their buckets. One that doesn't open is left to the reaper.
-    fn prepare_entries(&self) -> Result<Vec<(Bucket, Vec<u8>, Vec<u8>)>> {
+    fn prepare_entries(&self) -> Result<Vec<PreparedEntry>> {
         let mut prepared = Vec::new();
         for (name, record) in &self.entries {
             if let Ok(bucket) = self.core.buckets.get(record.primary) {

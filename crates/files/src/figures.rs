@@ -64,25 +64,31 @@ impl Figures {
     pub(crate) fn reserved_to_live(&mut self, shares: &[Share]) {
         for share in shares {
             let bucket = self.bucket(share.bucket);
-            bucket.reserved -= share.bytes;
+            take(&mut bucket.reserved, share.bytes);
             bucket.live += share.bytes;
         }
     }
 
-    /// Turns what an upload has reserved into what is to be freed.
-    pub(crate) fn reserved_to_dead(&mut self, shares: &[Share]) {
-        for share in shares {
+    /// Turns what an upload has reserved into what is to be freed; answers what that is. In a bucket that
+    /// could not be made there is nothing.
+    pub(crate) fn reserved_to_dead(&mut self, shares: &[Share]) -> Vec<Share> {
+        let mut dead = Vec::new();
+        for &share in shares {
             let bucket = self.bucket(share.bucket);
-            bucket.reserved -= share.bytes;
-            bucket.dead += share.bytes;
+            take(&mut bucket.reserved, share.bytes);
+            if bucket.exists {
+                bucket.dead += share.bytes;
+                dead.push(share);
+            }
         }
+        dead
     }
 
     /// Turns what is live into what is to be freed.
     pub(crate) fn live_to_dead(&mut self, shares: &[Share]) {
         for share in shares {
             let bucket = self.bucket(share.bucket);
-            bucket.live -= share.bytes;
+            take(&mut bucket.live, share.bytes);
             bucket.dead += share.bytes;
         }
     }
@@ -90,7 +96,7 @@ impl Figures {
     /// Takes away what has been freed.
     pub(crate) fn freed(&mut self, share: Share) {
         let bucket = self.bucket(share.bucket);
-        bucket.dead -= share.bytes;
+        take(&mut bucket.dead, share.bytes);
     }
 
     /// The counters as the catalogue's keys say; `None` where one doesn't decode.
@@ -150,6 +156,12 @@ impl Figures {
             buckets,
         }
     }
+}
+
+/// Takes bytes out of a counter that has them.
+fn take(counter: &mut u64, bytes: u64) {
+    debug_assert!(*counter >= bytes, "{bytes} bytes are taken out of {counter}");
+    *counter = counter.saturating_sub(bytes);
 }
 
 /// What a store holds. Bytes are those of files; what the engine adds is about 60 bytes a chunk.

@@ -353,10 +353,10 @@ impl Core {
     fn give_up_upload(&self, id: ContentId, shares: &[Share]) -> Result<()> {
         let mut figures = self.figures.lock();
         let mut changed = figures.clone();
-        changed.reserved_to_dead(shares);
+        let dead = changed.reserved_to_dead(shares);
         let mut batch = tallybook::WriteBatch::new();
         batch.delete(key(key_layout::UPLOAD, &id.0))?;
-        batch.put(key(key_layout::FREED, &id.0), encode_shares(shares))?;
+        batch.put(key(key_layout::FREED, &id.0), encode_shares(&dead))?;
         changed.write_to(&mut batch)?;
         self.catalogue.write(batch, Some(Durability::Os))?;
         *figures = changed;

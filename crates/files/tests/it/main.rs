@@ -5,3 +5,4 @@ mod support;
 mod round_trips;
 mod names;
 mod totals;
+mod crashes;

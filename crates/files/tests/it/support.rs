@@ -71,3 +71,8 @@ pub(crate) fn assert_reads(store: &FileStore, name: &str, expected: &[u8]) {
     let read = read.unwrap_or_else(|| panic!("{name} is not there"));
     assert!(read == expected, "{name} has other bytes ({} of {})", read.len(), expected.len());
 }
+
+/// Whether tests are to take the time they would like: `TALLYBOOK_LONG` is set.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("TALLYBOOK_LONG").is_some()
+}
