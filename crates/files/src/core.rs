@@ -154,12 +154,18 @@ impl Core {
         }
     }
 
-    /// Every key and value of the catalogue that starts with `kind`, at most `limit`.
-    pub(crate) fn scan(&self, kind: u8, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+    /// Keys of the catalogue that start with `kind`, after one of them, with their values.
+    pub(crate) fn scan(
+        &self,
+        kind: u8,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
         let prefix = Some(Bytes::copy_from_slice(&[kind]));
-        let range = self.catalogue.range(ScanOptions { prefix, ..ScanOptions::default() })?;
+        let start = after.map(|after| Bytes::from([after, &[0]].concat()));
+        let options = ScanOptions { prefix, start, ..ScanOptions::default() };
         let mut found = Vec::new();
-        for entry in range.take(limit) {
+        for entry in self.catalogue.range(options)?.take(limit) {
             let entry = entry?;
             found.push((entry.key, entry.value));
         }

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::key_layout;
 use crate::record::{ContentId, Share, decode_shares, encode_entry};
 
-/// Notes that are worked off together.
+/// Notes that are looked at together.
 const ROUND_NOTES: usize = 1024;
 
 /// How often the thread looks for idle buckets.
@@ -45,94 +45,60 @@ pub struct Reaped {
 pub(crate) fn reap(core: &Core) -> Result<Reaped> {
     let _reaping = core.reaping.lock();
     core.check_open()?;
-    let mut reaped = Reaped::default();
-    let mut touched = BTreeMap::new();
-    loop {
-        let mut round = Round { core, batch: WriteBatch::new(), touched: &mut touched };
-        let (frees, waiting) = round.work()?;
-        reaped.waiting = waiting;
-        let Round { batch, .. } = round;
-        if batch.is_empty() {
-            break;
-        }
-        let done = batch.len();
-        reaped.contents += frees.contents;
-        reaped.bytes += frees.shares.iter().map(|share| share.bytes).sum::<u64>();
-        for (bucket, (store, _)) in &touched {
-            store.sync().map_err(|error| Error::BucketLost {
-                bucket: *bucket,
-                path: core.buckets.path(*bucket),
-                what: error.to_string(),
-            })?;
-        }
-        let mut figures = core.figures.lock();
-        let mut changed = figures.clone();
-        frees.shares.iter().for_each(|&share| changed.freed(share));
-        let mut batch = batch;
-        changed.write_to(&mut batch)?;
-        core.catalogue.write(batch, None)?;
-        *figures = changed;
-        drop(figures);
-        if done < ROUND_NOTES {
-            break;
+    let mut work = Work {
+        core,
+        batch: WriteBatch::new(),
+        freed: Vec::new(),
+        touched: BTreeMap::new(),
+        reaped: Reaped::default(),
+    };
+    for kind in [key_layout::ENTRY_DUE, key_layout::ENTRY_DEAD, key_layout::FREED] {
+        let mut after = None;
+        loop {
+            let notes = core.scan(kind, after.as_deref(), ROUND_NOTES)?;
+            let Some((last, _)) = notes.last() else { break };
+            after = Some(last.clone());
+            // What is removed from here on must never be asked for again after a power loss.
+            core.catalogue.sync()?;
+            for (note, value) in notes {
+                match kind {
+                    key_layout::ENTRY_DUE => work.put_entry(note, &value)?,
+                    key_layout::ENTRY_DEAD => work.remove_entry(note, &value)?,
+                    _ => work.free(note, &value)?,
+                }
+            }
+            work.settle()?;
         }
     }
-    compact(core, touched)?;
-    Ok(reaped)
+    Ok(work.reaped)
 }
 
-/// Buckets with something freed in them, and how many bytes.
-type Touched = BTreeMap<u8, (Bucket, u64)>;
-
-/// What was freed in a round.
-#[derive(Default)]
-struct Frees {
-    contents: u64,
-    shares: Vec<Share>,
-}
-
-struct Round<'a> {
+/// What has been done in the buckets and not been settled with the catalogue.
+struct Work<'a> {
     core: &'a Core,
     /// Takes the notes that were worked off out of the catalogue.
     batch: WriteBatch,
-    touched: &'a mut Touched,
+    freed: Vec<Share>,
+    /// Buckets that were written to, and how many bytes were freed in each.
+    touched: BTreeMap<u8, (Bucket, u64)>,
+    reaped: Reaped,
 }
 
-impl Round<'_> {
-    fn work(&mut self) -> Result<(Frees, u64)> {
-        let core = self.core;
-        let due = core.scan(key_layout::ENTRY_DUE, ROUND_NOTES)?;
-        let dead = core.scan(key_layout::ENTRY_DEAD, ROUND_NOTES)?;
-        let freed = core.scan(key_layout::FREED, ROUND_NOTES)?;
-        let mut frees = Frees::default();
-        let mut waiting = 0;
-        if due.is_empty() && dead.is_empty() && freed.is_empty() {
-            return Ok((frees, waiting));
+impl Work<'_> {
+    /// Syncs the buckets, and takes what was done out of the catalogue.
+    fn settle(&mut self) -> Result<()> {
+        for (store, _) in self.touched.values() {
+            store.sync()?;
         }
-        core.catalogue.sync()?;
-        for (note, place) in due {
-            self.put_entry(note, &place)?;
+        if !self.batch.is_empty() {
+            let mut figures = self.core.figures.lock();
+            let mut changed = figures.clone();
+            self.freed.drain(..).for_each(|share| changed.freed(share));
+            changed.write_to(&mut self.batch)?;
+            self.core.catalogue.write(std::mem::take(&mut self.batch), None)?;
+            *figures = changed;
         }
-        for (note, place) in dead {
-            self.remove_entry(note, &place)?;
-        }
-        for (note, shares) in freed {
-            let id = note.get(1..).and_then(|id| id.try_into().ok()).map(ContentId);
-            let shares = decode_shares(&shares);
-            let (Some(id), Some(shares)) = (id, shares) else {
-                return Err(undecodable(core.catalogue.path(), "freed content"));
-            };
-            // In a statement of its own, so that the lock is let go.
-            let is_pinned = core.pins.lock().contains_key(&id);
-            if is_pinned || !self.free(id, &shares)? {
-                waiting += 1;
-                continue;
-            }
-            self.batch.delete(note)?;
-            frees.contents += 1;
-            frees.shares.extend(shares);
-        }
-        Ok((frees, waiting))
+        compact(self.core, std::mem::take(&mut self.touched))
     }
 
     /// Sees to it that the entry of a version is in its bucket, unless the version is past.
@@ -159,26 +125,44 @@ impl Round<'_> {
         Ok(self.batch.delete(note)?)
     }
 
-    /// Removes the chunks of a content; false when a bucket doesn't open.
-    fn free(&mut self, id: ContentId, shares: &[Share]) -> Result<bool> {
-        let mut stores = Vec::new();
-        for share in shares {
-            let Some(store) = self.bucket(share.bucket)? else { return Ok(false) };
-            stores.push((share, store));
-        }
-        for (share, store) in stores {
+    /// Removes the chunks of a content, unless it is being read or a bucket of it is lost.
+    fn free(&mut self, note: Bytes, shares: &[u8]) -> Result<()> {
+        let id = note.get(1..).and_then(|id| id.try_into().ok()).map(ContentId);
+        let (Some(id), Some(shares)) = (id, decode_shares(shares)) else {
+            return Err(undecodable(self.core.catalogue.path(), "freed content"));
+        };
+        // In a statement of its own, so that the lock is let go.
+        let is_pinned = self.core.pins.lock().contains_key(&id);
+        let mut is_freed = !is_pinned;
+        for share in shares.iter().filter(|_| !is_pinned) {
+            let Some(store) = self.bucket(share.bucket)? else {
+                is_freed = false;
+                continue;
+            };
             store.delete_range(&key_layout::chunk(id, 0), &key_layout::after_chunks(id))?;
             if let Some((_, bytes)) = self.touched.get_mut(&share.bucket) {
                 *bytes += share.bytes;
             }
         }
-        Ok(true)
+        if !is_freed {
+            self.reaped.waiting += 1;
+            return Ok(());
+        }
+        self.batch.delete(note)?;
+        self.reaped.contents += 1;
+        self.reaped.bytes += shares.iter().map(|share| share.bytes).sum::<u64>();
+        self.freed.extend(shares);
+        Ok(())
     }
 
-    /// A bucket that is worked on; `None` for one that is lost, whose notes stay until it is repaired.
+    /// A bucket to write to; `None` for one that is lost, whose notes stay until it is repaired.
     fn bucket(&mut self, bucket: u8) -> Result<Option<Bucket>> {
         if let Some((store, _)) = self.touched.get(&bucket) {
             return Ok(Some(store.clone()));
+        }
+        // So that buckets in use here never keep others from being closed.
+        if self.touched.len() >= (self.core.options.open_buckets_max / 2).max(1) {
+            self.settle()?;
         }
         match self.core.buckets.get(bucket) {
             Ok(store) => {
@@ -200,7 +184,7 @@ fn decode_note<'a>(core: &Core, note: &[u8], place: &'a [u8]) -> Result<(u64, u8
 }
 
 /// Compacts the buckets in which much was freed since they last were.
-fn compact(core: &Core, touched: Touched) -> Result<()> {
+fn compact(core: &Core, touched: BTreeMap<u8, (Bucket, u64)>) -> Result<()> {
     for (bucket, (store, freed_bytes)) in touched {
         let due = {
             let mut figures = core.figures.lock();

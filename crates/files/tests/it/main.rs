@@ -6,3 +6,6 @@ mod round_trips;
 mod names;
 mod totals;
 mod crashes;
+mod damage;
+mod kills;
+mod limits;

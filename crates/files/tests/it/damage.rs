@@ -1,0 +1,340 @@
+//! Damage: flipped bytes, lost files, lost buckets, a lost catalogue. Never a wrong byte.
+
+use std::path::{Path, PathBuf};
+
+use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, MemoryImage};
+use tallybook_files::{
+    CreateOptions, Error, FileStore, ListEntry, ListOptions, OpenOptions, ReadOptions,
+    RepairOptions, UnlinkOptions, VerifyOptions,
+};
+
+use crate::support::{
+    CHUNK, assert_reads, bytes, in_memory, inline, is_long, memory_dir, reopen, small, write,
+};
+
+const NAMES: [&str; 3] = ["first", "second", "third"];
+
+fn file(name: &str) -> Vec<u8> {
+    let at = NAMES.iter().position(|known| *known == name).unwrap();
+    bytes(at as u64, [700, CHUNK + 300, 3000][at])
+}
+
+/// A store of two buckets with a few files, closed.
+fn closed_store() -> MemoryFileSystem {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, CreateOptions { bucket_count: 2, ..small() });
+    for name in NAMES {
+        write(&store, name, &file(name));
+    }
+    store.reap().unwrap();
+    store.close().unwrap();
+    fs
+}
+
+fn directories() -> Vec<PathBuf> {
+    let dir = memory_dir();
+    let inner = ["catalogue-000001", "buckets/000-000001", "buckets/001-000001"];
+    std::iter::once(dir.clone()).chain(inner.map(|inner| dir.join(inner))).collect()
+}
+
+/// Every file of the store with its length.
+fn all_files(fs: &MemoryFileSystem) -> Vec<(PathBuf, u64)> {
+    let mut files = Vec::new();
+    for dir in directories() {
+        for name in fs.list(&dir).unwrap() {
+            let path = dir.join(name);
+            let len = fs.open_read(&path).unwrap().len().unwrap();
+            files.push((path, len));
+        }
+    }
+    files.sort();
+    files
+}
+
+fn copy_of(image: &MemoryImage) -> MemoryFileSystem {
+    image.crash(CrashMode::KeepAll, 0)
+}
+
+/// Reads every file: each is what it was, or an error; none is silently missing. Whether all were read.
+fn serves_nothing_wrong(fs: &MemoryFileSystem, place: &dyn Fn() -> String) -> bool {
+    let Ok(store) = reopen(fs) else { return false };
+    let mut all = true;
+    for name in NAMES {
+        match store.read(name) {
+            Ok(Some(read)) => assert!(read == file(name), "{}: {name} has wrong bytes", place()),
+            Ok(None) => panic!("{}: {name} is silently missing", place()),
+            Err(_) => all = false,
+        }
+    }
+    if let Ok(page) = store.list(ListOptions::default()) {
+        assert!(page.entries.iter().map(ListEntry::name).eq(NAMES), "{}: list", place());
+    }
+    all
+}
+
+#[test]
+fn a_flipped_byte_in_any_file_serves_no_wrong_byte() {
+    let image = closed_store().image();
+    let mut tried = 0_u64;
+    let mut unread = 0;
+    for (path, len) in all_files(&copy_of(&image)) {
+        // In the middle of a chunk one byte is as good as another.
+        let stride = if is_long() { 1 } else { (len / 150).max(1) | 1 };
+        for offset in (0..len).step_by(stride as usize) {
+            let fs = copy_of(&image);
+            let damaged = fs.open(&path).unwrap();
+            let mut byte = [0];
+            damaged.read_exact_at(&mut byte, offset).unwrap();
+            damaged.write_all_at(&[byte[0] ^ 0x40], offset).unwrap();
+            drop(damaged);
+            let place = || format!("{} with byte {offset} flipped", path.display());
+            unread += u64::from(!serves_nothing_wrong(&fs, &place));
+            tried += 1;
+        }
+    }
+    assert!(tried > 300 && unread > tried / 20, "{unread} of {tried} were noticed");
+}
+
+#[test]
+fn a_file_cut_anywhere_serves_no_wrong_byte() {
+    let image = closed_store().image();
+    for (path, len) in all_files(&copy_of(&image)) {
+        for share in 0..16 {
+            let fs = copy_of(&image);
+            fs.open(&path).unwrap().set_len(len * share / 16).unwrap();
+            let place = || format!("{} cut to {share}/16", path.display());
+            serves_nothing_wrong(&fs, &place);
+        }
+    }
+}
+
+#[test]
+fn a_lost_file_serves_no_wrong_byte_and_never_an_empty_bucket() {
+    let image = closed_store().image();
+    for (path, _) in all_files(&copy_of(&image)) {
+        let fs = copy_of(&image);
+        fs.remove(&path).unwrap();
+        let place = || format!("without {}", path.display());
+        let all = serves_nothing_wrong(&fs, &place);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(!(all && name == "CURRENT"), "{}: nobody noticed", place());
+    }
+}
+
+#[test]
+fn either_description_of_the_store_may_be_lost_and_repair_brings_it_back() {
+    for name in ["STORE", "STORE.copy"] {
+        let fs = closed_store();
+        fs.remove(&memory_dir().join(name)).unwrap();
+        assert!(serves_nothing_wrong(&fs, &|| name.to_owned()));
+        FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone())).unwrap();
+        assert!(fs.exists(&memory_dir().join(name)).unwrap());
+    }
+}
+
+/// Removes all files of a bucket.
+fn lose_bucket(fs: &MemoryFileSystem, bucket: u8) {
+    let dir = memory_dir().join(format!("buckets/{bucket:03}-000001"));
+    for name in fs.list(&dir).unwrap() {
+        fs.remove(&dir.join(name)).unwrap();
+    }
+}
+
+#[test]
+fn a_lost_bucket_loses_only_its_files_and_the_store_says_which() {
+    let fs = MemoryFileSystem::new();
+    let create = CreateOptions { bucket_cap_bytes: 10 * CHUNK as u64, ..small() };
+    let store = in_memory(&fs, create);
+    let names: Vec<String> = (0..12).map(|at| format!("file {at}")).collect();
+    for (seed, name) in (0..).zip(&names) {
+        write(&store, name, &bytes(seed, CHUNK + seed as usize));
+    }
+    let lost = store.bucket_of(&names[0]);
+    let (gone, kept): (Vec<_>, Vec<_>) =
+        (0..).zip(&names).partition(|(_, name)| store.bucket_of(name) == lost);
+    assert!(!gone.is_empty() && !kept.is_empty());
+    store.reap().unwrap();
+    store.close().unwrap();
+    drop(store);
+    lose_bucket(&fs, lost);
+
+    let store = reopen(&fs).unwrap();
+    let kept_is_whole = |store: &FileStore| {
+        kept.iter().for_each(|(seed, name)| {
+            assert_reads(store, name, &bytes(*seed, CHUNK + *seed as usize));
+        });
+    };
+    kept_is_whole(&store);
+    for (_, name) in &gone {
+        let refused = store.read(name);
+        assert!(
+            matches!(&refused, Err(Error::Damaged { offset: 0, what, .. })
+                if what.contains(&format!("bucket {lost}"))),
+            "{refused:?}"
+        );
+        assert!(store.stat(name).unwrap().is_some());
+    }
+    let report = store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+    let mut expected: Vec<&str> = gone.iter().map(|(_, name)| name.as_str()).collect();
+    expected.sort_unstable();
+    assert!(report.damage.iter().map(|damage| damage.name.as_str()).eq(expected.iter().copied()));
+    assert_eq!(report.lost_buckets, [lost]);
+    assert!(store.close().is_ok());
+    drop(store);
+
+    let options = RepairOptions { unlink_damaged: true };
+    let report = FileStore::repair_with(memory_dir(), options, inline(fs.clone())).unwrap();
+    assert_eq!(report.old_buckets.iter().map(|(bucket, _)| *bucket).collect::<Vec<_>>(), [lost]);
+    let store = reopen(&fs).unwrap();
+    kept_is_whole(&store);
+    let totals = store.totals();
+    assert_eq!(totals.files, kept.len() as u64);
+    assert_eq!(totals.live_bytes + totals.dead_bytes, totals.file_bytes);
+    write(&store, &names[0], b"again");
+    assert_reads(&store, &names[0], b"again");
+}
+
+#[test]
+fn a_bucket_of_another_store_or_number_is_not_taken_for_its_own() {
+    let image = closed_store().image();
+    let dirs = directories();
+    let target = &dirs[3];
+    for (from, source) in [(copy_of(&image), &dirs[2]), (closed_store(), target)] {
+        let fs = copy_of(&image);
+        for name in fs.list(target).unwrap() {
+            fs.remove(&target.join(name)).unwrap();
+        }
+        for name in from.list(source).unwrap().iter().filter(|name| *name != "LOCK") {
+            let read = from.open_read(&source.join(name)).unwrap();
+            let mut contents = vec![0; read.len().unwrap() as usize];
+            read.read_exact_at(&mut contents, 0).unwrap();
+            let copy = fs.create(&target.join(name)).unwrap();
+            copy.write_all_at(&contents, 0).unwrap();
+        }
+        let store = reopen(&fs).unwrap();
+        let in_it: Vec<&str> =
+            NAMES.into_iter().filter(|name| store.bucket_of(name) == 1).collect();
+        assert!(!in_it.is_empty());
+        for name in in_it {
+            let refused = store.read(name);
+            assert!(
+                matches!(&refused, Err(Error::Damaged { what, .. }) if what.contains("another")),
+                "{refused:?}"
+            );
+        }
+    }
+}
+
+/// Flips a byte of a bucket's journal in the middle of what looks like `needle`.
+fn damage_bytes(dir: &Path, fs: &dyn FileSystem, needle: &[u8]) {
+    for name in fs.list(dir).unwrap().iter().filter(|name| name.ends_with(".journal")) {
+        let file = fs.open(&dir.join(name)).unwrap();
+        let mut contents = vec![0; file.len().unwrap() as usize];
+        file.read_exact_at(&mut contents, 0).unwrap();
+        if let Some(at) = contents.windows(needle.len()).position(|window| window == needle) {
+            file.write_all_at(&[!contents[at + 5]], at as u64 + 5).unwrap();
+            return;
+        }
+    }
+    panic!("the bytes are in no journal");
+}
+
+#[test]
+fn verify_reports_and_quarantines_and_a_new_version_is_whole_again() {
+    let fs = closed_store();
+    let store = reopen(&fs).unwrap();
+    let dir = store.bucket_path(store.bucket_of("second"));
+    store.close().unwrap();
+    drop(store);
+    damage_bytes(&dir, &fs, &file("second")[100..200]);
+    // Damage in a journal that recovery has no need to read.
+    let store = reopen(&fs).unwrap();
+    let salvage = |range| {
+        let options = ReadOptions { range: Some(range), salvage: true };
+        store.reader("second", options).unwrap().unwrap().next_chunk()
+    };
+    let report = store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+    assert_eq!(report.damage.len(), 1);
+    let damage = &report.damage[0];
+    assert_eq!((damage.name.as_str(), damage.offset), ("second", 0));
+    assert!(damage.what.contains(".journal"), "{}", damage.what);
+    // Refused without being read, though what is whole can be asked for.
+    let refused = store.reader("second", ReadOptions::default());
+    assert!(matches!(refused, Err(Error::Damaged { offset: 0, .. })));
+    assert!(salvage(CHUNK as u64..u64::MAX).unwrap().unwrap() == file("second")[CHUNK..]);
+    assert!(salvage(CHUNK as u64 - 1..CHUNK as u64).is_err());
+    write(&store, "second", b"new");
+    assert_reads(&store, "second", b"new");
+    assert!(store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap().damage.is_empty());
+}
+
+#[test]
+fn verify_goes_on_where_it_stopped() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, small());
+    (0..10).for_each(|at| drop(write(&store, &format!("{at}"), &bytes(at, 1000))));
+    let options = VerifyOptions { bytes_max: Some(2500) };
+    let mut files = Vec::new();
+    loop {
+        let report = store.verify(options.clone(), &mut |_, _| {}).unwrap();
+        files.push(report.files);
+        if report.is_complete {
+            break;
+        }
+    }
+    assert_eq!(files, [3, 3, 3, 1]);
+}
+
+#[test]
+fn a_lost_catalogue_is_refused_by_name_and_repair_loses_nothing() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, CreateOptions { bucket_cap_bytes: 3 * CHUNK as u64, ..small() });
+    let big = bytes(1, 8 * CHUNK + 1);
+    write(&store, "big", &big);
+    write(&store, "old", b"1");
+    write(&store, "old", b"2");
+    write(&store, "gone", b"3");
+    write(&store, "empty", b"");
+    store.rename("old", "new", Default::default()).unwrap();
+    store.copy("new", "copy", Default::default()).unwrap();
+    store.unlink("gone", UnlinkOptions::default()).unwrap();
+    store.reap().unwrap();
+    let (totals, listed) = (store.totals(), store.list(ListOptions::default()).unwrap());
+    store.close().unwrap();
+    drop(store);
+    let catalogue = memory_dir().join("catalogue-000001");
+    for name in fs.list(&catalogue).unwrap() {
+        fs.remove(&catalogue.join(name)).unwrap();
+    }
+    let refused = reopen(&fs);
+    assert!(
+        matches!(&refused, Err(Error::CatalogueLost { path, .. }) if *path == catalogue),
+        "{refused:?}"
+    );
+    let report = FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()));
+    assert_eq!(report.unwrap().old_catalogue, Some(catalogue));
+    let store = reopen(&fs).unwrap();
+    assert_eq!(store.list(ListOptions::default()).unwrap(), listed);
+    assert_eq!(store.totals(), totals);
+    assert_reads(&store, "big", &big);
+    let next = write(&store, "next", b"");
+    assert!(listed.entries.iter().all(|entry| match entry {
+        ListEntry::File(stat) => stat.version < next.version,
+        ListEntry::Prefix(_) => false,
+    }));
+}
+
+#[test]
+fn a_store_is_open_once_and_a_directory_without_one_is_refused() {
+    let fs = closed_store();
+    let store = reopen(&fs).unwrap();
+    let again = FileStore::open_with(memory_dir(), OpenOptions::default(), inline(fs.clone()));
+    assert!(matches!(again, Err(Error::Engine(tallybook::Error::Locked { .. }))));
+    drop(store);
+    assert!(matches!(
+        FileStore::open_with("/elsewhere", OpenOptions::default(), inline(fs.clone())),
+        Err(Error::NotAStore { .. })
+    ));
+    let anew = FileStore::create_with(memory_dir(), small(), OpenOptions::default(), inline(fs));
+    assert!(matches!(anew, Err(Error::InvalidArgument(_))));
+}
