@@ -32,8 +32,8 @@ pub(crate) struct Change<'a> {
     frees: bool,
 }
 
-/// A bucket, and key and value of an entry that goes there.
-type PreparedEntry = (Bucket, Vec<u8>, Vec<u8>);
+/// An entry: its version, its bucket, and key and value.
+type PreparedEntry = (u64, Bucket, Vec<u8>, Vec<u8>);
 
 /// Tests a condition against the version of what has a name.
 pub(crate) fn check_condition(condition: Option<Condition>, current: Option<u64>) -> Result<()> {
@@ -134,9 +134,11 @@ impl<'a> Change<'a> {
         };
         self.core.catalogue.write(self.batch, Some(lazily))?;
         *self.guard = self.figures;
-        for (bucket, entry_key, value) in entries {
+        for (version, bucket, entry_key, value) in entries {
             // A failure leaves it to the reaper: the change is made.
-            let _ = bucket.put(&entry_key, &value);
+            if bucket.put(&entry_key, &value).is_ok() {
+                self.core.put_entries.lock().insert(version);
+            }
         }
         drop(self.guard);
         if self.frees {
@@ -151,7 +153,12 @@ impl<'a> Change<'a> {
         for (name, record) in &self.entries {
             if let Ok(bucket) = self.core.buckets.get(record.primary) {
                 let value = encode_entry(record, &self.contents[&record.content]);
-                prepared.push((bucket, key_layout::entry(name, record.version), value));
+                prepared.push((
+                    record.version,
+                    bucket,
+                    key_layout::entry(name, record.version),
+                    value,
+                ));
             }
         }
         Ok(prepared)

@@ -3,7 +3,7 @@
 //! The catalogue decides what is there. Order of the locks: `figures`, then a bucket's slot; `pins` is
 //! taken alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +39,11 @@ pub(crate) struct Core {
     /// Something is to be freed.
     pub(crate) reap_due: Mutex<bool>,
     pub(crate) reap_signal: Condvar,
+    /// Taken to tell that the store is being closed.
+    pub(crate) closing: Mutex<()>,
+    pub(crate) close_signal: Condvar,
+    /// Versions whose entries were put into their buckets in this opening.
+    pub(crate) put_entries: Mutex<HashSet<u64>>,
     pub(crate) is_closed: AtomicBool,
     /// Files known to be damaged: while there is none, nobody looks.
     pub(crate) has_quarantined: AtomicBool,

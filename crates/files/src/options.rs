@@ -20,9 +20,10 @@ pub struct CreateOptions {
     pub reference_id: Option<ReferenceId>,
     /// Bytes of a chunk. 64 KiB to 4 MiB, a power of two; default 128 KiB.
     pub chunk_bytes: u32,
-    /// Buckets. 1 to 256, a power of two; default 256.
+    /// Buckets. 1 to 256, a power of two; default 64, which may all be open at once: opening one takes
+    /// about 10 ms.
     pub bucket_count: usize,
-    /// Most bytes of content in one bucket. At least one chunk; default 32 GiB.
+    /// Most bytes of content in one bucket. At least one chunk; default 128 GiB.
     pub bucket_cap_bytes: u64,
     /// Directories that buckets are placed in, in turn, so that they may be on several disks. A
     /// relative one is inside the store's own. Default: `buckets`.
@@ -34,8 +35,8 @@ impl Default for CreateOptions {
         CreateOptions {
             reference_id: None,
             chunk_bytes: 128 << 10,
-            bucket_count: BUCKETS_MAX,
-            bucket_cap_bytes: 32 << 30,
+            bucket_count: 64,
+            bucket_cap_bytes: 128 << 30,
             bucket_dirs: vec![PathBuf::from("buckets")],
         }
     }
@@ -72,7 +73,7 @@ pub struct OpenOptions {
     pub durability: Durability,
     /// How chunks are read. Default `Pread`: an I/O error fails that read alone.
     pub reading: Reading,
-    /// Most buckets kept open. 1 to 256; default 32.
+    /// Most buckets kept open. 1 to 256; default 96.
     pub open_buckets_max: usize,
     /// A bucket is closed when it was not asked for this long. Default 60 s.
     pub idle_close: Duration,
@@ -85,7 +86,7 @@ impl Default for OpenOptions {
         OpenOptions {
             durability: Durability::Interval(100),
             reading: Reading::Pread,
-            open_buckets_max: 32,
+            open_buckets_max: 96,
             idle_close: Duration::from_secs(60),
             background: true,
         }

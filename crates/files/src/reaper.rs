@@ -27,6 +27,9 @@ const ROUND_NOTES: usize = 1024;
 /// How often the thread looks for idle buckets.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How long what is due waits for more.
+const GATHER: Duration = Duration::from_millis(50);
+
 /// A bucket is compacted when so many bytes were freed in it and a quarter of what is live.
 const COMPACT_BYTES_MIN: u64 = 8 << 20;
 
@@ -60,7 +63,8 @@ pub(crate) fn reap(core: &Core) -> Result<Reaped> {
             after = Some(last.clone());
             // What is removed from here on must never be asked for again after a power loss.
             core.catalogue.sync()?;
-            for (note, value) in notes {
+            for (note, value) in by_bucket(kind, notes) {
+                core.check_open()?;
                 match kind {
                     key_layout::ENTRY_DUE => work.put_entry(note, &value)?,
                     key_layout::ENTRY_DEAD => work.remove_entry(note, &value)?,
@@ -71,6 +75,15 @@ pub(crate) fn reap(core: &Core) -> Result<Reaped> {
         }
     }
     Ok(work.reaped)
+}
+
+/// Notes in an order that opens each bucket once.
+fn by_bucket(kind: u8, mut notes: Vec<(Bytes, Bytes)>) -> Vec<(Bytes, Bytes)> {
+    notes.sort_by_key(|(_, value)| match kind {
+        key_layout::FREED => decode_shares(value).and_then(|shares| Some(shares.first()?.bucket)),
+        _ => decode_place(value).map(|(bucket, _)| bucket),
+    });
+    notes
 }
 
 /// What has been done in the buckets and not been settled with the catalogue.
@@ -105,6 +118,10 @@ impl Work<'_> {
     fn put_entry(&mut self, note: Bytes, place: &[u8]) -> Result<()> {
         let core = self.core;
         let (version, bucket, name) = decode_note(core, &note, place)?;
+        // Where the entry was put in this opening, a bucket that was closed since was synced by that.
+        if core.put_entries.lock().remove(&version) && !core.buckets.is_open(bucket) {
+            return Ok(self.batch.delete(note)?);
+        }
         let Some(store) = self.bucket(bucket)? else { return Ok(()) };
         let entry_key = key_layout::entry(name, version);
         if store.head(&entry_key)?.is_none() {
@@ -213,6 +230,10 @@ pub(crate) fn run(core: &Arc<Core>) {
             }
             std::mem::take(&mut *due)
         };
+        if is_due && !core.is_closed.load(Ordering::Acquire) {
+            // What follows soon is done along with it.
+            core.close_signal.wait_for(&mut core.closing.lock(), GATHER);
+        }
         if core.is_closed.load(Ordering::Acquire) {
             return;
         }

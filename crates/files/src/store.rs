@@ -59,6 +59,8 @@ impl Handle {
         {
             let _due = core.reap_due.lock();
             core.reap_signal.notify_all();
+            let _closing = core.closing.lock();
+            core.close_signal.notify_all();
         }
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
@@ -79,7 +81,7 @@ pub fn resource_options() -> ResourceOptions {
         block_cache_bytes: 16 << 20,
         recent_keys_bytes: 2 << 20,
         write_buffer_bytes: 128 << 20,
-        file_handles_max: 256,
+        file_handles_max: 128,
         ..ResourceOptions::default()
     }
 }
@@ -210,6 +212,9 @@ impl FileStore {
             reaping: Mutex::new(()),
             reap_due: Mutex::new(true),
             reap_signal: Condvar::new(),
+            closing: Mutex::new(()),
+            close_signal: Condvar::new(),
+            put_entries: Mutex::default(),
             is_closed: AtomicBool::new(false),
             has_quarantined: AtomicBool::new(has_quarantined),
             lock: Mutex::new(None),

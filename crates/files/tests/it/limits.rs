@@ -34,6 +34,7 @@ fn all_buckets_in_use_stay_within_the_limits() {
     let dir = tempfile::tempdir().unwrap();
     let create = CreateOptions {
         reference_id: ReferenceId::from_hex(REFERENCE),
+        bucket_count: 256,
         ..CreateOptions::default()
     };
     let (handles, threads) = (count_of("/proc/self/fd"), count_of("/proc/self/task"));
