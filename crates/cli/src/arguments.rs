@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit::EXIT_CODES;
+use crate::file_arguments::FilesArguments;
 use crate::key_text::KeyEncoding;
 use crate::settings::Settings;
 use crate::units::{DurabilityName, Span};
@@ -54,6 +55,8 @@ pub(crate) enum Command {
     Compact(CompactArguments),
     /// Show where a running server spends time or memory
     Profile(ProfileArguments),
+    /// Keep files of any size in a file store
+    Files(Box<FilesArguments>),
     /// Measure Tallybook, alone and beside other engines, and draw reports
     Lab(LabArguments),
     /// Print a completion script for a shell

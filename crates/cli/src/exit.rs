@@ -7,6 +7,7 @@ use std::io;
 use std::process::ExitCode;
 
 use tallybook::error::Error;
+use tallybook_files::Error as FilesError;
 use tallybook_server::Error as ServerError;
 
 /// How a run of the command ended.
@@ -19,7 +20,7 @@ pub(crate) enum Exit {
     Failure = 1,
     /// Arguments, settings or a key are not acceptable.
     Usage = 2,
-    /// The key has no value.
+    /// The key has no value, or there is no file of the name.
     KeyNotFound = 3,
     /// Another process has the store open.
     Locked = 4,
@@ -27,6 +28,8 @@ pub(crate) enum Exit {
     Corruption = 5,
     /// The condition of a conditional write did not hold.
     ConditionFailed = 6,
+    /// The file store, or the disk it is on, has no room for the file.
+    Full = 7,
     /// An experiment was interrupted, and what it did is kept.
     Interrupted = 130,
 }
@@ -37,10 +40,11 @@ Exit codes:
   0  success
   1  failure
   2  usage: an argument, a setting or a key is not acceptable
-  3  the key was not found
+  3  the key was not found, or there is no file of the name
   4  the store is open in another process
   5  corruption was found
   6  the condition of a conditional write did not hold
+  7  the file store or its disk is full (files)
   130, 143  ended at once by a second SIGINT, SIGTERM (serve)
   130  interrupted; what was done is kept (lab run)";
 
@@ -115,12 +119,29 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
             _ => Exit::Failure,
         });
     }
-    match cause.downcast_ref::<Error>()? {
-        Error::InvalidArgument(_) => Some(Exit::Usage),
-        Error::Locked { .. } => Some(Exit::Locked),
-        Error::Corruption { .. } => Some(Exit::Corruption),
-        Error::Conflict { .. } => Some(Exit::ConditionFailed),
-        _ => Some(Exit::Failure),
+    if let Some(error) = cause.downcast_ref::<FilesError>() {
+        return Some(match error {
+            FilesError::Engine(Error::NoSpace { .. }) | FilesError::BucketFull { .. } => Exit::Full,
+            FilesError::Engine(error) => code_of_engine(error),
+            FilesError::InvalidArgument(_) => Exit::Usage,
+            FilesError::NotFound { .. } => Exit::KeyNotFound,
+            FilesError::Conflict { .. } => Exit::ConditionFailed,
+            FilesError::Damaged { .. }
+            | FilesError::BucketLost { .. }
+            | FilesError::CatalogueLost { .. } => Exit::Corruption,
+            _ => Exit::Failure,
+        });
+    }
+    Some(code_of_engine(cause.downcast_ref::<Error>()?))
+}
+
+fn code_of_engine(error: &Error) -> Exit {
+    match error {
+        Error::InvalidArgument(_) => Exit::Usage,
+        Error::Locked { .. } => Exit::Locked,
+        Error::Corruption { .. } => Exit::Corruption,
+        Error::Conflict { .. } => Exit::ConditionFailed,
+        _ => Exit::Failure,
     }
 }
 

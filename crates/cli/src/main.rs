@@ -10,6 +10,7 @@ mod output;
 mod progress;
 mod log;
 mod settings;
+mod file_arguments;
 mod arguments;
 mod process;
 mod data_dir;
@@ -55,6 +56,7 @@ fn run(command: Command) -> anyhow::Result<exit::Exit> {
         Command::Checkpoint(arguments) => verbs::maintain::checkpoint(&arguments),
         Command::Compact(arguments) => verbs::maintain::compact(&arguments),
         Command::Profile(arguments) => verbs::profile::profile(&arguments),
+        Command::Files(arguments) => verbs::files::files(*arguments),
         Command::Lab(arguments) => verbs::lab::lab(arguments),
         Command::Completions(arguments) => verbs::describe::completions(&arguments),
         Command::Man(arguments) => verbs::describe::man(&arguments),

@@ -29,6 +29,37 @@ impl Progress {
     }
 }
 
+/// A bar that counts things other than bytes.
+pub(crate) struct Steps {
+    bar: ProgressBar,
+}
+
+impl Steps {
+    /// A bar for work called `name` on so many `things`. It draws nothing when standard error is not a
+    /// terminal.
+    pub(crate) fn new(name: &'static str, things: &'static str) -> Self {
+        let bar = ProgressBar::new(0);
+        let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg} {eta}")
+            .expect("the template is a constant that parses");
+        bar.set_style(style);
+        bar.set_prefix(name);
+        bar.set_message(things);
+        Steps { bar }
+    }
+
+    /// `done` of `total` are done.
+    pub(crate) fn update(&self, done: u64, total: u64) {
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 /// A bar that counts down a time that is known beforehand.
 pub(crate) struct Countdown {
     bar: ProgressBar,

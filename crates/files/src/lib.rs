@@ -27,9 +27,11 @@ mod names;
 mod verify;
 mod store;
 mod repair;
+mod kfs;
 
 pub use error::{Error, Result};
 pub use figures::{BucketTotals, Totals};
+pub use kfs::{ImportOptions, ImportProblem, ImportReport};
 pub use names::{ListEntry, Page};
 pub use options::{
     CopyOptions, CreateOptions, ListOptions, OpenOptions, ReadOptions, UnlinkOptions,

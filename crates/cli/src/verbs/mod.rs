@@ -10,5 +10,6 @@ pub(crate) mod stages;
 pub(crate) mod inspect;
 pub(crate) mod maintain;
 pub(crate) mod profile;
+pub(crate) mod files;
 pub(crate) mod lab;
 pub(crate) mod describe;

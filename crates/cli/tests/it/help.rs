@@ -21,6 +21,7 @@ fn help_names_every_command_and_every_exit_code() {
         "verify",
         "checkpoint",
         "compact",
+        "files",
         "lab",
         "completions",
         "man",
@@ -37,6 +38,7 @@ fn help_names_every_command_and_every_exit_code() {
         "4  the store is open",
         "5  corruption",
         "6  the condition",
+        "7  the file store",
     ] {
         assert!(help.text().contains(meaning), "{meaning}");
     }

@@ -3,6 +3,7 @@
 mod binary;
 mod help;
 mod embedded;
+mod files;
 mod lab;
 mod maintenance;
 mod profile;

@@ -7,5 +7,6 @@ mod names;
 mod totals;
 mod crashes;
 mod damage;
+mod kfs;
 mod kills;
 mod limits;

@@ -189,3 +189,28 @@ fn a_wrong_size_or_md5_is_refused() {
         Some(expected.into())
     );
 }
+
+#[test]
+fn a_whole_file_is_read_in_one_pass() {
+    use std::sync::Arc;
+
+    use tallybook::vfs::FaultyFileSystem;
+    use tallybook_files::{FileStore, OpenOptions};
+
+    use crate::support::{inline, memory_dir};
+
+    // Operations of the file system are counted: as many for each chunk, however many there are.
+    let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+    let options = OpenOptions::default();
+    let resources = inline(fs.clone());
+    let store = FileStore::create_with(memory_dir(), small(), options, resources).unwrap();
+    let mut operations = Vec::new();
+    for chunks in [20, 80] {
+        write(&store, "file", &bytes(1, chunks * CHUNK));
+        store.read("file").unwrap();
+        let before = fs.operation_count();
+        assert_reads(&store, "file", &bytes(1, chunks * CHUNK));
+        operations.push((fs.operation_count() - before) as usize);
+    }
+    assert!(operations[0] >= 20 && operations[1] <= operations[0] * 4 + 20, "{operations:?}");
+}

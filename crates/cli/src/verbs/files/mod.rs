@@ -1,0 +1,251 @@
+//! `files`: an embedded file store.
+
+mod transfer;
+mod report;
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use tallybook_files::{
+    Condition, CopyOptions, CreateOptions, Durability, Error, FileStore, ImportOptions, ListEntry,
+    ListOptions, OpenOptions, ReferenceId, RepairOptions, Stat, UnlinkOptions, VerifyOptions,
+};
+
+use crate::data_dir;
+use crate::exit::{Exit, UsageError};
+use crate::file_arguments::{
+    CopyArguments, CreateArguments, FileStoreArguments, FilesArguments, FilesCommand,
+    ImportKfsArguments, ListArguments, RepairArguments, UnlinkArguments, VerifyFilesArguments,
+};
+use crate::key_text::escape;
+use crate::output::Output;
+use crate::progress::{Progress, Steps};
+
+/// Entries of a listing that are asked for at a time.
+const PAGE_ENTRIES: usize = 1000;
+
+/// Runs one command on a file store.
+pub(crate) fn files(arguments: FilesArguments) -> anyhow::Result<Exit> {
+    let store = &arguments.store;
+    match arguments.command {
+        FilesCommand::Create(command) => create(store, command),
+        FilesCommand::Write(command) => transfer::write(store, command),
+        FilesCommand::Read(command) => transfer::read(store, &command),
+        FilesCommand::Unlink(command) => unlink(store, &command),
+        FilesCommand::Rename(command) => give_name(store, &command, FileStore::rename),
+        FilesCommand::Copy(command) => give_name(store, &command, FileStore::copy),
+        FilesCommand::List(command) => list(store, &command),
+        FilesCommand::Stat(command) => {
+            match open(&store.data)?.stat(&command.name)? {
+                Some(stat) => print_stat(store, &stat)?,
+                None => return Err(not_found(&command.name)),
+            }
+            Ok(Exit::Success)
+        }
+        FilesCommand::Totals => totals(store),
+        FilesCommand::Verify(command) => verify(store, &command),
+        FilesCommand::Repair(command) => repair(store, &command),
+        FilesCommand::ImportKfs(command) => import_kfs(store, &command),
+    }
+}
+
+/// How the commands open a store: what is to be freed is freed before they end.
+fn options() -> OpenOptions {
+    OpenOptions { background: false, durability: Durability::Sync, ..OpenOptions::default() }
+}
+
+/// Opens the store in `dir`.
+fn open(dir: &Path) -> anyhow::Result<FileStore> {
+    data_dir::check(dir)?;
+    FileStore::open(dir, options())
+        .with_context(|| format!("cannot open the file store in {}", dir.display()))
+}
+
+/// Frees what the command unlinked, and closes the store.
+fn finish(store: &FileStore) -> anyhow::Result<Exit> {
+    store.reap()?;
+    store.close()?;
+    Ok(Exit::Success)
+}
+
+fn not_found(name: &str) -> anyhow::Error {
+    Error::NotFound { name: name.to_owned() }.into()
+}
+
+fn create(arguments: &FileStoreArguments, command: CreateArguments) -> anyhow::Result<Exit> {
+    data_dir::prepare(&arguments.data)?;
+    let parse = |digits: String| {
+        let what = || UsageError(format!("{digits:?} is not 40 hex digits"));
+        ReferenceId::from_hex(&digits).ok_or_else(what)
+    };
+    let mut create = CreateOptions {
+        reference_id: command.reference_id.map(parse).transpose()?,
+        chunk_bytes: u32::try_from(command.chunk.0).unwrap_or(u32::MAX),
+        bucket_count: command.buckets,
+        bucket_cap_bytes: command.bucket_cap.0,
+        ..CreateOptions::default()
+    };
+    if !command.bucket_dir.is_empty() {
+        // Relative to where the command runs, not to the store.
+        let absolute = command.bucket_dir.iter().map(std::path::absolute);
+        create.bucket_dirs = absolute.collect::<std::io::Result<_>>()?;
+    }
+    let store = FileStore::create(&arguments.data, create, options())?;
+    if arguments.json {
+        print(&json!({ "reference_id": store.reference_id().to_string() }))?;
+    }
+    finish(&store)
+}
+
+fn unlink(arguments: &FileStoreArguments, command: &UnlinkArguments) -> anyhow::Result<Exit> {
+    let store = open(&arguments.data)?;
+    let condition = command.if_version.map(Condition::Version);
+    let options = UnlinkOptions { condition, ..UnlinkOptions::default() };
+    if !store.unlink(&command.name, options)? {
+        return Err(not_found(&command.name));
+    }
+    finish(&store)
+}
+
+fn give_name(
+    arguments: &FileStoreArguments,
+    command: &CopyArguments,
+    give: impl Fn(&FileStore, &str, &str, CopyOptions) -> tallybook_files::Result<Stat>,
+) -> anyhow::Result<Exit> {
+    let store = open(&arguments.data)?;
+    let condition = command.if_absent.then_some(Condition::Absent);
+    let options = CopyOptions { condition, ..CopyOptions::default() };
+    let stat = give(&store, &command.from, &command.to, options)?;
+    if arguments.json {
+        print(&report::stat(&stat))?;
+    }
+    finish(&store)
+}
+
+fn list(arguments: &FileStoreArguments, command: &ListArguments) -> anyhow::Result<Exit> {
+    let store = open(&arguments.data)?;
+    let mut options = ListOptions {
+        prefix: command.prefix.clone(),
+        delimiter: command.delimiter.clone(),
+        after: command.after.clone(),
+        limit: PAGE_ENTRIES,
+    };
+    let mut left = command.limit.unwrap_or(u64::MAX);
+    let mut out = Output::new();
+    while left > 0 {
+        options.limit = PAGE_ENTRIES.min(usize::try_from(left).unwrap_or(PAGE_ENTRIES));
+        let page = store.list(options.clone())?;
+        for entry in &page.entries {
+            match entry {
+                entry if arguments.json => out.json(&report::entry(entry))?,
+                ListEntry::File(stat) => {
+                    let (time, name) =
+                        (report::time(stat.changed_at_ms), escape(stat.name.as_bytes()));
+                    writeln!(out, "{:>14}  {time}  {name}", stat.size)?;
+                }
+                ListEntry::Prefix(prefix) => {
+                    writeln!(out, "{:>14}  {:20}  {}", "-", "", escape(prefix.as_bytes()))?;
+                }
+            }
+        }
+        left -= page.entries.len() as u64;
+        match page.next_after {
+            Some(after) => options.after = Some(after),
+            None => break,
+        }
+    }
+    out.flush()?;
+    Ok(Exit::Success)
+}
+
+fn totals(arguments: &FileStoreArguments) -> anyhow::Result<Exit> {
+    let store = open(&arguments.data)?;
+    let totals = store.totals();
+    if arguments.json {
+        print(&report::totals(&store, &totals))?;
+        return Ok(Exit::Success);
+    }
+    let mut out = Output::new();
+    report::write_totals(&mut out, &store, &totals)?;
+    out.flush()?;
+    Ok(Exit::Success)
+}
+
+fn verify(arguments: &FileStoreArguments, command: &VerifyFilesArguments) -> anyhow::Result<Exit> {
+    let store = open(&arguments.data)?;
+    let progress = Progress::new("verify");
+    let options = VerifyOptions { bytes_max: command.bytes.map(|bytes| bytes.0) };
+    let report = store.verify(options, &mut |done, total| progress.update(done, total))?;
+    drop(progress);
+    let mut out = Output::new();
+    if arguments.json {
+        out.json(&report::verified(&report))?;
+    } else {
+        report::write_verified(&mut out, &report)?;
+    }
+    out.flush()?;
+    finish(&store)?;
+    let is_sound = report.damage.is_empty() && report.lost_buckets.is_empty();
+    Ok(if is_sound { Exit::Success } else { Exit::Corruption })
+}
+
+fn repair(arguments: &FileStoreArguments, command: &RepairArguments) -> anyhow::Result<Exit> {
+    data_dir::check(&arguments.data)?;
+    let options = RepairOptions { unlink_damaged: command.unlink_damaged };
+    let report = FileStore::repair(&arguments.data, options)?;
+    let mut out = Output::new();
+    if arguments.json {
+        out.json(&report::repaired(&report))?;
+    } else {
+        report::write_repaired(&mut out, &report)?;
+    }
+    out.flush()?;
+    Ok(if report.verified.damage.is_empty() { Exit::Success } else { Exit::Corruption })
+}
+
+fn import_kfs(
+    arguments: &FileStoreArguments,
+    command: &ImportKfsArguments,
+) -> anyhow::Result<Exit> {
+    let names = match &command.names {
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?
+            .lines()
+            .map(str::to_owned)
+            .collect(),
+        None => Vec::new(),
+    };
+    let store = transfer::open_or_create(&arguments.data)?;
+    let progress = Steps::new("import", "buckets");
+    let options = ImportOptions { names };
+    let report = store
+        .import_kfs(&command.path, &options, &mut |done, total| progress.update(done, total))?;
+    drop(progress);
+    let mut out = Output::new();
+    if arguments.json {
+        out.json(&report::imported(&report))?;
+    } else {
+        report::write_imported(&mut out, &report)?;
+    }
+    out.flush()?;
+    finish(&store)?;
+    let is_whole = report.problems.iter().all(|problem| problem.is_imported);
+    Ok(if is_whole { Exit::Success } else { Exit::Corruption })
+}
+
+fn print_stat(arguments: &FileStoreArguments, stat: &Stat) -> anyhow::Result<()> {
+    if arguments.json {
+        return print(&report::stat(stat));
+    }
+    let mut out = Output::new();
+    report::write_stat(&mut out, stat)?;
+    Ok(out.flush()?)
+}
+
+fn print(value: &Value) -> anyhow::Result<()> {
+    let mut out = Output::new();
+    out.json(value)?;
+    Ok(out.flush()?)
+}

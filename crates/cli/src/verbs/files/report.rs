@@ -1,0 +1,196 @@
+//! What `files` prints: as text, and as JSON.
+
+use std::io::{self, Write};
+use std::time::{Duration, UNIX_EPOCH};
+
+use data_encoding::{BASE64, HEXLOWER};
+use serde_json::{Value, json};
+use tallybook_files::{
+    FileStore, ImportReport, ListEntry, RepairReport, Stat, Totals, VerifyReport,
+};
+
+use crate::key_text::escape;
+use crate::output::Output;
+
+/// A moment in UTC, to the second.
+pub(super) fn time(ms: u64) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms)).to_string()
+}
+
+pub(super) fn stat(stat: &Stat) -> Value {
+    json!({
+        "name": stat.name,
+        "version": stat.version,
+        "size": stat.size,
+        "blake3": HEXLOWER.encode(&stat.blake3),
+        "md5": stat.md5.map(|md5| HEXLOWER.encode(&md5)),
+        "written_at_ms": stat.written_at_ms,
+        "changed_at_ms": stat.changed_at_ms,
+        "attributes": BASE64.encode(&stat.attributes),
+    })
+}
+
+pub(super) fn write_stat(out: &mut Output, stat: &Stat) -> io::Result<()> {
+    writeln!(out, "name        {}", escape(stat.name.as_bytes()))?;
+    writeln!(out, "version     {}", stat.version)?;
+    writeln!(out, "size        {}", stat.size)?;
+    writeln!(out, "blake3      {}", HEXLOWER.encode(&stat.blake3))?;
+    if let Some(md5) = stat.md5 {
+        writeln!(out, "md5         {}", HEXLOWER.encode(&md5))?;
+    }
+    writeln!(out, "written     {}", time(stat.written_at_ms))?;
+    writeln!(out, "changed     {}", time(stat.changed_at_ms))?;
+    if !stat.attributes.is_empty() {
+        writeln!(out, "attributes  {}", escape(&stat.attributes))?;
+    }
+    Ok(())
+}
+
+pub(super) fn entry(entry: &ListEntry) -> Value {
+    match entry {
+        ListEntry::File(file) => stat(file),
+        ListEntry::Prefix(prefix) => json!({ "prefix": prefix }),
+    }
+}
+
+pub(super) fn totals(store: &FileStore, totals: &Totals) -> Value {
+    let buckets = totals.buckets.iter().filter(|bucket| bucket.exists).map(|bucket| {
+        json!({
+            "bucket": bucket.bucket,
+            "live_bytes": bucket.live_bytes,
+            "dead_bytes": bucket.dead_bytes,
+            "free_bytes": bucket.free_bytes,
+            "cap_bytes": bucket.cap_bytes,
+        })
+    });
+    json!({
+        "reference_id": store.reference_id().to_string(),
+        "chunk_bytes": store.chunk_bytes(),
+        "files": totals.files,
+        "file_bytes": totals.file_bytes,
+        "live_bytes": totals.live_bytes,
+        "dead_bytes": totals.dead_bytes,
+        "free_bytes": totals.free_bytes,
+        "cap_bytes": totals.cap_bytes,
+        "buckets": buckets.collect::<Vec<_>>(),
+    })
+}
+
+pub(super) fn write_totals(out: &mut Output, store: &FileStore, totals: &Totals) -> io::Result<()> {
+    writeln!(out, "reference id  {}", store.reference_id())?;
+    writeln!(out, "chunk bytes   {}", store.chunk_bytes())?;
+    writeln!(out, "files         {}", totals.files)?;
+    writeln!(out, "file bytes    {}", totals.file_bytes)?;
+    writeln!(out, "live bytes    {}", totals.live_bytes)?;
+    writeln!(out, "dead bytes    {}", totals.dead_bytes)?;
+    writeln!(out, "free bytes    {}", totals.free_bytes)?;
+    writeln!(out)?;
+    writeln!(out, "{:>6} {:>16} {:>16} {:>16}", "bucket", "live", "dead", "free")?;
+    for bucket in totals.buckets.iter().filter(|bucket| bucket.exists) {
+        let (live, dead, free) = (bucket.live_bytes, bucket.dead_bytes, bucket.free_bytes);
+        writeln!(out, "{:>6} {live:>16} {dead:>16} {free:>16}", bucket.bucket)?;
+    }
+    Ok(())
+}
+
+pub(super) fn verified(report: &VerifyReport) -> Value {
+    let damage = report.damage.iter().map(|damage| {
+        json!({
+            "name": damage.name,
+            "size": damage.size,
+            "offset": damage.offset,
+            "what": damage.what,
+        })
+    });
+    json!({
+        "files": report.files,
+        "bytes": report.bytes,
+        "damage": damage.collect::<Vec<_>>(),
+        "lost_buckets": report.lost_buckets,
+        "entries_restored": report.entries_restored,
+        "orphans": report.orphans,
+        "is_complete": report.is_complete,
+    })
+}
+
+pub(super) fn write_verified(out: &mut Output, report: &VerifyReport) -> io::Result<()> {
+    writeln!(out, "checked {} files with {} bytes", report.files, report.bytes)?;
+    for bucket in &report.lost_buckets {
+        writeln!(out, "lost: bucket {bucket}")?;
+    }
+    for damage in &report.damage {
+        let name = escape(damage.name.as_bytes());
+        writeln!(
+            out,
+            "damaged: {name} at byte {} of {}: {}",
+            damage.offset, damage.size, damage.what
+        )?;
+    }
+    if report.entries_restored > 0 {
+        writeln!(out, "{} entries put back into their buckets", report.entries_restored)?;
+    }
+    if report.orphans > 0 {
+        writeln!(out, "{} leftovers of interrupted writes are freed", report.orphans)?;
+    }
+    match report.damage.len() {
+        0 => writeln!(out, "no damage")?,
+        count => writeln!(out, "{count} damaged files")?,
+    }
+    if !report.is_complete {
+        writeln!(out, "not everything was read: the next run with --bytes goes on")?;
+    }
+    Ok(())
+}
+
+pub(super) fn repaired(report: &RepairReport) -> Value {
+    let buckets = report.old_buckets.iter();
+    let buckets = buckets.map(|(bucket, path)| json!({ "bucket": bucket, "old": path }));
+    json!({
+        "old_catalogue": report.old_catalogue,
+        "old_buckets": buckets.collect::<Vec<_>>(),
+        "verified": verified(&report.verified),
+    })
+}
+
+pub(super) fn write_repaired(out: &mut Output, report: &RepairReport) -> io::Result<()> {
+    if let Some(path) = &report.old_catalogue {
+        let path = path.display();
+        writeln!(out, "the catalogue was made anew; what is left of the old one is in {path}")?;
+    }
+    for (bucket, path) in &report.old_buckets {
+        let path = path.display();
+        writeln!(out, "bucket {bucket} was made anew; what is left of the old one is in {path}")?;
+    }
+    write_verified(out, &report.verified)
+}
+
+pub(super) fn imported(report: &ImportReport) -> Value {
+    let problems = report.problems.iter().map(|problem| {
+        json!({
+            "bucket": problem.bucket,
+            "name": problem.name,
+            "what": problem.what,
+            "is_imported": problem.is_imported,
+        })
+    });
+    json!({
+        "imported": report.imported,
+        "bytes": report.bytes,
+        "present": report.present,
+        "problems": problems.collect::<Vec<_>>(),
+    })
+}
+
+pub(super) fn write_imported(out: &mut Output, report: &ImportReport) -> io::Result<()> {
+    let ImportReport { imported, bytes, present, problems } = report;
+    writeln!(out, "imported {imported} files with {bytes} bytes; {present} were there already")?;
+    for problem in problems {
+        let name = match &problem.name {
+            Some(name) => escape(name.as_bytes()),
+            None => format!("bucket {}", problem.bucket),
+        };
+        let outcome = if problem.is_imported { "imported, but" } else { "not imported" };
+        writeln!(out, "{name}: {outcome}: {}", problem.what)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! `files write` and `files read`: bytes in, bytes out.
+
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Read, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use tallybook_files::{
+    Condition, CreateOptions, FileStore, ReadOptions, Reader, WriteOptions, resource_options,
+};
+
+use super::{finish, not_found, open, options, print, report};
+use crate::data_dir;
+use crate::exit::{Exit, UsageError};
+use crate::file_arguments::{FileStoreArguments, ReadFileArguments, WriteFileArguments};
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// Bytes that are read from a file or pipe at a time.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Writes a file.
+pub(super) fn write(
+    arguments: &FileStoreArguments,
+    command: WriteFileArguments,
+) -> anyhow::Result<Exit> {
+    let path = command.path.filter(|path| path.as_os_str() != "-");
+    let (mut source, size): (Box<dyn Read>, Option<u64>) = match &path {
+        Some(path) => {
+            let file =
+                File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+            let metadata = file.metadata()?;
+            // Of a pipe or a device nobody knows.
+            let size = metadata.is_file().then_some(metadata.len());
+            (Box::new(file), size)
+        }
+        None if io::stdin().is_terminal() => {
+            let what = "no PATH: give one, or `-` to type on standard input";
+            return Err(UsageError(what.into()).into());
+        }
+        None => (Box::new(io::stdin()), None),
+    };
+    let write = WriteOptions {
+        durability: Some(command.durability.0),
+        condition: match (command.if_absent, command.if_version) {
+            (true, _) => Some(Condition::Absent),
+            (false, version) => version.map(Condition::Version),
+        },
+        attributes: command.attributes.into(),
+        size,
+        md5: command.md5,
+        md5_expected: None,
+    };
+    let store = open_or_create(&arguments.data)?;
+    let mut writer = store.writer(&command.name, write)?;
+    let progress = Progress::new("write");
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let len = match source.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error).context("cannot read what is to be written"),
+        };
+        writer.write(&buffer[..len])?;
+        progress.update(writer.size(), size.unwrap_or(writer.size()));
+    }
+    let stat = writer.commit()?;
+    drop(progress);
+    if arguments.json {
+        print(&report::stat(&stat))?;
+    }
+    finish(&store)
+}
+
+pub(super) fn open_or_create(dir: &Path) -> anyhow::Result<FileStore> {
+    data_dir::prepare(dir)?;
+    let resources = tallybook::Resources::new(resource_options())?;
+    FileStore::open_or_create(dir, CreateOptions::default(), options(), resources)
+        .with_context(|| format!("cannot open the file store in {}", dir.display()))
+}
+
+/// Reads a file, or a part of it.
+pub(super) fn read(
+    arguments: &FileStoreArguments,
+    command: &ReadFileArguments,
+) -> anyhow::Result<Exit> {
+    let store = open(&arguments.data)?;
+    let range = match &command.range {
+        Some(text) => {
+            let stat = store.stat(&command.name)?.ok_or_else(|| not_found(&command.name))?;
+            Some(parse_range(text, stat.size)?)
+        }
+        None => None,
+    };
+    let options = ReadOptions { range, salvage: command.salvage };
+    let reader = store.reader(&command.name, options)?.ok_or_else(|| not_found(&command.name))?;
+    let path = command.path.as_deref().filter(|path| path.as_os_str() != "-");
+    match path {
+        Some(path) => read_to_path(reader, path)?,
+        None => copy_to(reader, &mut Output::new())?,
+    }
+    Ok(Exit::Success)
+}
+
+/// Replaces the file at `path` once everything has been read.
+fn read_to_path(reader: Reader, path: &Path) -> anyhow::Result<()> {
+    // A device or a pipe is written to; it can't be replaced.
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        let mut file = File::options().write(true).open(path)?;
+        return copy_to(reader, &mut file);
+    }
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".tallybook-partial");
+    let partial = PathBuf::from(partial);
+    let outcome = File::create(&partial)
+        .with_context(|| format!("cannot write {}", partial.display()))
+        .and_then(|mut file| copy_to(reader, &mut file))
+        .and_then(|()| {
+            fs::rename(&partial, path).with_context(|| format!("cannot write {}", path.display()))
+        });
+    if outcome.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    outcome
+}
+
+fn copy_to(mut reader: Reader, out: &mut dyn Write) -> anyhow::Result<()> {
+    let range = reader.range();
+    let progress = Progress::new("read");
+    let mut done = 0;
+    while let Some(bytes) = reader.next_chunk()? {
+        out.write_all(&bytes)?;
+        done += bytes.len() as u64;
+        progress.update(done, range.end - range.start);
+    }
+    Ok(out.flush()?)
+}
+
+/// The bytes that `A-B`, `A-` or `-N` names of a file of `size` bytes.
+fn parse_range(text: &str, size: u64) -> Result<Range<u64>, UsageError> {
+    let wrong = || UsageError(format!("{text:?} is not a range such as 0-99, 100- or -100"));
+    let (first, last) = text.split_once('-').ok_or_else(wrong)?;
+    let number = |digits: &str| digits.parse::<u64>().map_err(|_| wrong());
+    let range = match (first, last) {
+        ("", "") => return Err(wrong()),
+        ("", count) => size.saturating_sub(number(count)?)..size,
+        (first, "") => number(first)?..size.max(number(first)?),
+        (first, last) => number(first)?..number(last)?.saturating_add(1),
+    };
+    if range.start > range.end {
+        return Err(wrong());
+    }
+    Ok(range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_range;
+
+    #[test]
+    fn ranges_are_read_as_http_writes_them() {
+        assert_eq!(parse_range("0-99", 1000).unwrap(), 0..100);
+        assert_eq!(parse_range("100-", 1000).unwrap(), 100..1000);
+        assert_eq!(parse_range("-100", 1000).unwrap(), 900..1000);
+        assert_eq!(parse_range("-2000", 1000).unwrap(), 0..1000);
+        assert_eq!(parse_range("5-5", 1000).unwrap(), 5..6);
+        for wrong in ["", "-", "a-b", "5", "9-3", "1-2-3"] {
+            assert!(parse_range(wrong, 1000).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Tables that the npm package `kfs` wrote are taken over; `tests/fixtures` says what is in them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tallybook::vfs::MemoryFileSystem;
+use tallybook_files::{Error, FileStore, ImportOptions, ImportReport, ListEntry, ListOptions};
+
+use crate::support::{assert_reads, in_memory, is_long, small};
+
+const NAMES: [&str; 7] = ["hello", "test", "exact", "tail", "partial", "gone", "old name"];
+const KEY: &str = "108f07b8382412612c048d07d13f814118445ace";
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/table.kfs")
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| ((at >> 8) * 31 + seed) as u8).collect()
+}
+
+/// What the table holds, but for the file that is partial.
+fn whole_files() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        (KEY, pattern(7, 5000)),
+        ("exact", pattern(3, 131_072)),
+        ("hello", pattern(1, 1)),
+        ("old name", pattern(9, 777)),
+        ("tail", pattern(5, 50)),
+        ("test", pattern(2, 262_244)),
+    ]
+}
+
+fn import(store: &FileStore, table: &Path) -> ImportReport {
+    let options = ImportOptions { names: NAMES.map(str::to_owned).to_vec() };
+    store.import_kfs(table, &options, &mut |_, _| {}).unwrap()
+}
+
+fn new_store() -> FileStore {
+    in_memory(&MemoryFileSystem::new(), small())
+}
+
+/// Every file under a directory.
+fn files_under(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files_under(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+fn copy_of_fixture() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for path in files_under(&fixture()) {
+        let to = dir.path().join(path.strip_prefix(fixture()).unwrap());
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(path, to).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn a_table_is_imported_with_both_key_hashes_and_what_is_wrong_is_said() {
+    let before: Vec<_> =
+        files_under(&fixture()).into_iter().map(|p| (fs::read(&p).unwrap(), p)).collect();
+    let store = new_store();
+    let report = import(&store, &fixture());
+    for (name, file) in whole_files() {
+        assert_reads(&store, name, &file);
+    }
+    assert_eq!((report.imported, report.present), (6, 0));
+    let problems: Vec<_> = report
+        .problems
+        .iter()
+        .map(|problem| (problem.name.as_deref().unwrap(), problem.is_imported))
+        .collect();
+    assert_eq!(problems.len(), 2, "{:?}", report.problems);
+    assert!(problems.contains(&("tail", true)) && problems.contains(&("partial", false)));
+    assert!(store.stat("partial").unwrap().is_none() && store.stat("gone").unwrap().is_none());
+    // The source is as it was.
+    let after: Vec<_> =
+        files_under(&fixture()).into_iter().map(|p| (fs::read(&p).unwrap(), p)).collect();
+    assert!(before == after);
+    // A second run has nothing to do.
+    let again = import(&store, &fixture());
+    assert_eq!((again.imported, again.present), (0, 6));
+}
+
+#[test]
+fn without_names_files_are_imported_by_key_and_found_by_it() {
+    let store = new_store();
+    let report = store.import_kfs(&fixture(), &ImportOptions::default(), &mut |_, _| {}).unwrap();
+    assert_eq!(report.imported, 6);
+    assert_reads(&store, "5e52fee47e6b070565f74372468cdc699de89107", &pattern(2, 262_244));
+    // The key of a name is the name of the key: both are in the same bucket.
+    assert_eq!(
+        store.bucket_of("test"),
+        store.bucket_of("5e52fee47e6b070565f74372468cdc699de89107")
+    );
+}
+
+#[test]
+fn a_damaged_table_imports_only_what_is_whole() {
+    let mut noticed = 0;
+    let mut tried = 0;
+    for (at, path) in files_under(&fixture()).into_iter().enumerate() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name == "r.id" {
+            continue;
+        }
+        let contents = fs::read(&path).unwrap();
+        let steps = if is_long() { 400 } else { 12 };
+        let stride = (contents.len() / steps).max(1);
+        for offset in (at % stride.min(7)..contents.len()).step_by(stride) {
+            let copy = copy_of_fixture();
+            let target = copy.path().join(path.strip_prefix(fixture()).unwrap());
+            let mut damaged = contents.clone();
+            damaged[offset] ^= 0x20;
+            fs::write(&target, damaged).unwrap();
+            let store = new_store();
+            let report = import(&store, copy.path());
+            let page = store.list(ListOptions::default()).unwrap();
+            let whole = whole_files();
+            for entry in &page.entries {
+                let place = format!("{} with byte {offset} flipped", path.display());
+                let known = whole.iter().find(|(name, _)| *name == entry.name());
+                let ListEntry::File(stat) = entry else { panic!("no delimiter was asked for") };
+                let (name, file) = known.unwrap_or_else(|| panic!("{place}: {}", stat.name));
+                assert_eq!(stat.size, file.len() as u64, "{place}: {name}");
+                assert_reads(&store, name, file);
+            }
+            let is_whole = page.entries.len() == whole.len();
+            let is_told = report.problems.iter().any(|problem| problem.name.is_none());
+            assert!(is_whole || is_told, "{name} at {offset}: {report:?}");
+            noticed += u32::from(!is_whole);
+            tried += 1;
+        }
+    }
+    assert!(noticed > tried / 3, "{noticed} of {tried} were noticed");
+}
+
+#[test]
+fn a_lost_current_is_a_problem_and_no_empty_bucket() {
+    let copy = copy_of_fixture();
+    fs::remove_file(copy.path().join("243.s/CURRENT")).unwrap();
+    let report = import(&new_store(), copy.path());
+    assert_eq!(report.imported, 5);
+    let problem = report.problems.iter().find(|problem| problem.bucket == 243).unwrap();
+    assert!(problem.name.is_none() && problem.what.contains("CURRENT"), "{problem:?}");
+}
+
+#[test]
+fn what_is_no_table_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = new_store().import_kfs(dir.path(), &ImportOptions::default(), &mut |_, _| {});
+    assert!(matches!(refused, Err(Error::NotAStore { .. })));
+}
