@@ -84,6 +84,17 @@ impl Buckets {
         self.slots[usize::from(bucket)].lock().store.is_some()
     }
 
+    /// Syncs every open bucket. One that was closed is synced.
+    pub(crate) fn sync_open(&self) -> Result<()> {
+        for slot in &self.slots {
+            let open = slot.lock().store.clone();
+            if let Some(store) = open {
+                store.sync()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where a bucket is.
     pub(crate) fn path(&self, bucket: u8) -> PathBuf {
         self.superblock.bucket_dir(&self.dir, bucket)

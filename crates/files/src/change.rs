@@ -32,6 +32,9 @@ pub(crate) struct Change<'a> {
     frees: bool,
 }
 
+/// Notes of entries that wait for the reaper, beyond which it is called at once.
+const NOTES_MAX: usize = 1024;
+
 /// An entry: its version, its bucket, and key and value.
 type PreparedEntry = (u64, Bucket, Vec<u8>, Vec<u8>);
 
@@ -141,7 +144,7 @@ impl<'a> Change<'a> {
             }
         }
         drop(self.guard);
-        if self.frees {
+        if self.frees || self.core.put_entries.lock().len() >= NOTES_MAX {
             self.core.note_reap_due();
         }
         Ok(())

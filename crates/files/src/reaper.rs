@@ -222,24 +222,32 @@ fn compact(core: &Core, touched: BTreeMap<u8, (Bucket, u64)>) -> Result<()> {
 
 /// Frees space and closes idle buckets until the store is closed.
 pub(crate) fn run(core: &Arc<Core>) {
+    let is_closed = || core.is_closed.load(Ordering::Acquire);
+    let wait = |time| {
+        let mut closing = core.closing.lock();
+        if !is_closed() {
+            core.close_signal.wait_for(&mut closing, time);
+        }
+    };
     loop {
         let is_due = {
             let mut due = core.reap_due.lock();
-            if !*due && !core.is_closed.load(Ordering::Acquire) {
+            if !*due && !is_closed() {
                 core.reap_signal.wait_for(&mut due, LOOK_EVERY);
             }
             std::mem::take(&mut *due)
         };
-        if is_due && !core.is_closed.load(Ordering::Acquire) {
+        if is_due || !core.put_entries.lock().is_empty() {
             // What follows soon is done along with it.
-            core.close_signal.wait_for(&mut core.closing.lock(), GATHER);
+            wait(GATHER);
+            if !is_closed() && reap(core).is_err() {
+                // A full disk, most likely; who writes is told by his own errors.
+                wait(LOOK_EVERY);
+                core.note_reap_due();
+            }
         }
-        if core.is_closed.load(Ordering::Acquire) {
+        if is_closed() {
             return;
-        }
-        if is_due {
-            // What fails is tried again when something else is freed, or after the next opening.
-            let _ = reap(core);
         }
         core.buckets.close_idle();
     }

@@ -311,6 +311,8 @@ impl FileStore {
     /// Waits until every change acknowledged so far is synced.
     pub fn sync(&self) -> Result<()> {
         self.core().check_open()?;
+        // The bytes before the names that stand for them.
+        self.core().buckets.sync_open()?;
         Ok(self.core().catalogue.sync()?)
     }
 

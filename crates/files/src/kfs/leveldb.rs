@@ -303,7 +303,6 @@ fn read_block(file: &(PathBuf, File), handle: Handle) -> Outcome<Vec<u8>> {
 }
 
 /// The keys of a block, with where their values are in it.
-#[expect(clippy::type_complexity, reason = "a key and a place, used by two callers")]
 fn entries(block: &[u8]) -> Option<Vec<(Vec<u8>, std::ops::Range<usize>)>> {
     let restarts = u32::from_le_bytes(*block.last_chunk()?) as usize;
     let end = block.len().checked_sub(4 + restarts.checked_mul(4)?)?;

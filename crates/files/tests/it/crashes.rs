@@ -224,6 +224,22 @@ fn a_power_loss_at_interval_leaves_whole_files_of_one_moment() {
 }
 
 #[test]
+fn what_was_written_at_os_survives_a_power_loss_after_sync_was_called() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, tight());
+    let mut files = Files::new();
+    for step in [Write("a", 1, 2 * CHUNK), Write("b", 2, 3 * CHUNK), Copy("a", "c"), Unlink("a")] {
+        run(&store, &step, Durability::Os).unwrap();
+        apply(&mut files, &step);
+    }
+    store.sync().unwrap();
+    let image = fs.image();
+    for (mode, seed) in [(CrashMode::LoseUnsynced, 0), (CrashMode::Random, 1)] {
+        check(&image.crash(mode, seed), std::slice::from_ref(&files), false, "after sync");
+    }
+}
+
+#[test]
 fn a_power_loss_is_noticed_when_syncs_do_nothing() {
     let fs = MemoryFileSystem::new();
     let store = in_memory(&fs, tight());

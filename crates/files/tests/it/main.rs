@@ -2,6 +2,7 @@
 
 mod support;
 
+mod architecture;
 mod round_trips;
 mod names;
 mod totals;

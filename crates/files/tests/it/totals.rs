@@ -79,3 +79,20 @@ fn totals_are_exact_after_every_step_and_a_reopening() {
     drop(store);
     assert_eq!(reopen(&fs).unwrap().totals(), totals);
 }
+
+#[test]
+fn buckets_may_be_on_several_disks() {
+    let fs = MemoryFileSystem::new();
+    let disks = ["/disk one", "/disk two"].map(std::path::PathBuf::from);
+    let store = in_memory(&fs, CreateOptions { bucket_dirs: disks.to_vec(), ..small() });
+    for at in 0..8 {
+        write(&store, &format!("{at}"), &bytes(at, CHUNK));
+    }
+    for bucket in store.totals().buckets.iter().filter(|bucket| bucket.exists) {
+        let disk = &disks[usize::from(bucket.bucket) % 2];
+        assert!(store.bucket_path(bucket.bucket).starts_with(disk));
+    }
+    drop(store);
+    let store = reopen(&fs).unwrap();
+    (0..8).for_each(|at| assert_reads(&store, &format!("{at}"), &bytes(at, CHUNK)));
+}
