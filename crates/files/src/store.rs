@@ -31,7 +31,7 @@ use crate::writer::Writer;
 const NUMBERS_SKIPPED: u64 = 1 << 20;
 
 /// An open file store. Cheap to clone; clones are the same store. All methods may be called from any
-/// thread, and block.
+/// thread, and block. With the last clone the store is closed, and its writers and readers fail.
 #[derive(Debug, Clone)]
 pub struct FileStore {
     handle: Arc<Handle>,

@@ -102,7 +102,7 @@ fn a_killed_process_leaves_what_it_acknowledged_and_no_part_of_a_file() {
     FileStore::create(dir.path(), small(), OpenOptions::default()).unwrap().close().unwrap();
     let mut expected: BTreeMap<String, Option<u64>> = BTreeMap::new();
     let mut first = 0;
-    let cycles = if is_long() { 200 } else { 6 };
+    let cycles = if is_long() { 100 } else { 6 };
     for cycle in 0..cycles {
         let after = Duration::from_millis(150 + cycle * 37 % 200);
         let (begun, done) = run_and_kill(dir.path(), first, after);
