@@ -88,7 +88,9 @@ impl Core {
     }
 
     fn first_after(&self, options: &ListOptions, delimiter: Option<&str>) -> Start {
-        let Some(after) = &options.after else { return Start::At(Vec::new()) };
+        // Reserved names come first, and are shown to who asks for them by the prefix.
+        let first = if options.prefix.is_empty() { vec![key_layout::NAME, 1] } else { Vec::new() };
+        let Some(after) = &options.after else { return Start::At(first) };
         // What was rolled up is over as a whole.
         if let Some(delimiter) = delimiter
             && let Some(rolled) = rolled_up(after, &options.prefix, delimiter)
@@ -99,7 +101,7 @@ impl Core {
         }
         let mut start = key(key_layout::NAME, after.as_bytes());
         start.push(0);
-        Start::At(start)
+        Start::At(start.max(first))
     }
 
     pub(crate) fn unlink(&self, name: &str, options: &UnlinkOptions) -> Result<bool> {

@@ -15,6 +15,9 @@ pub const KEY_BYTES: usize = 20;
 /// Longest name, in bytes of UTF-8. The shortest is 1.
 pub const NAME_BYTES_MAX: usize = 1024;
 
+/// Longest reserved name: one of the longest names in a namespace of its own.
+pub const RESERVED_NAME_BYTES_MAX: usize = NAME_BYTES_MAX + 256;
+
 /// Most buckets of a store.
 pub const BUCKETS_MAX: usize = 256;
 
@@ -52,12 +55,19 @@ pub fn key_of(name: &str) -> [u8; KEY_BYTES] {
     from_hex(name).unwrap_or_else(|| Ripemd160::digest(name.as_bytes()).into())
 }
 
+/// Whether a name is reserved for who keeps a namespace of its own in the store: it starts with a NUL,
+/// which sorts it before all others, and it is listed only where the prefix asks for it.
+pub fn is_reserved(name: &str) -> bool {
+    name.starts_with('\0')
+}
+
 /// Refuses names that are too long or empty.
 pub fn check_name(name: &str) -> Result<()> {
-    if (1..=NAME_BYTES_MAX).contains(&name.len()) {
+    let max = if is_reserved(name) { RESERVED_NAME_BYTES_MAX } else { NAME_BYTES_MAX };
+    if (1..=max).contains(&name.len()) {
         return Ok(());
     }
-    let what = format!("a name has 1 to {NAME_BYTES_MAX} bytes, this one has {}", name.len());
+    let what = format!("a name has 1 to {max} bytes, this one has {}", name.len());
     Err(Error::InvalidArgument(what))
 }
 
@@ -126,5 +136,7 @@ mod tests {
         assert!(check_name(&"é".repeat(512)).is_ok());
         assert!(check_name("").is_err());
         assert!(check_name(&"x".repeat(1025)).is_err());
+        assert!(check_name(&format!("\0{}", "x".repeat(1279))).is_ok());
+        assert!(check_name(&format!("\0{}", "x".repeat(1280))).is_err());
     }
 }

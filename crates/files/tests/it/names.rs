@@ -21,7 +21,7 @@ fn any_utf8_is_a_name() {
         ".",
         "%2F",
         "100%",
-        "\0",
+        "\u{1}",
         "\u{1}\n\t\u{7f}",
         "naïve",
         "日本語",
@@ -86,6 +86,23 @@ fn listings_have_prefix_delimiter_and_pages() {
     }
     let after = ListOptions { after: Some("a/2/x".into()), limit: 2, ..Default::default() };
     assert_eq!(store.list(after).unwrap().entries[0].name(), "a/2/y");
+}
+
+#[test]
+fn reserved_names_are_listed_only_where_the_prefix_asks_for_them() {
+    let store = in_memory(&MemoryFileSystem::new(), small());
+    for name in ["\0space/a", "\0space/b", "\u{1}", "plain"] {
+        write(&store, name, b"");
+    }
+    let list = |prefix: &str, after: Option<&str>| {
+        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
+        listed(&store, &ListOptions { prefix, after, limit: 1, ..Default::default() })
+    };
+    for after in [None, Some(""), Some("\0space/a")] {
+        assert_eq!(list("", after), ["\u{1}", "plain"], "{after:?}");
+    }
+    assert_eq!(list("\0", None), ["\0space/a", "\0space/b"]);
+    assert_eq!(list("\0", Some("\0space/a")), ["\0space/b"]);
 }
 
 #[test]
