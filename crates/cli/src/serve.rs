@@ -1,14 +1,16 @@
 //! `serve`: opens a store, serves it until a signal, and leaves it flushed.
 //!
 //! 1. Settings, log, signals, limits of the process.
-//! 2. The store, then the listeners; one line on standard output says where they are.
+//! 2. The stores, then the listeners; one line on standard output says where they are.
 //! 3. On SIGTERM or SIGINT: stop accepting, drain, flush, exit 0.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Context;
 use tallybook::resources::Resources;
 use tallybook::store::Store;
+use tallybook_files::{CreateOptions, FileStore};
 use tallybook_server::Server;
 
 use crate::data_dir;
@@ -25,9 +27,14 @@ pub(crate) fn run(flags: Settings) -> anyhow::Result<Exit> {
     let signals = prepare_process()?;
 
     let store = open_store(&settings)?;
-    let server = Server::bind(server_options, store.clone())?;
-    if signals.is_stopping() {
+    let files = settings.files().map(|dir| open_files(dir, &settings)).transpose()?;
+    let close = || {
         store.close().context("cannot close the store")?;
+        files.as_ref().map_or(Ok(()), FileStore::close).context("cannot close the file store")
+    };
+    let server = Server::bind_with_files(server_options, store.clone(), files.clone())?;
+    if signals.is_stopping() {
+        close()?;
         return Ok(Exit::Success);
     }
     let shutdown = server.shutdown_handle();
@@ -36,7 +43,7 @@ pub(crate) fn run(flags: Settings) -> anyhow::Result<Exit> {
 
     let served = server.run().context("the server failed");
     // Whatever ended the serving, what was acknowledged is made safe.
-    store.close().context("cannot close the store")?;
+    close()?;
     served?;
     tracing::info!("stopped");
     Ok(Exit::Success)
@@ -78,6 +85,23 @@ fn open_store(settings: &Settings) -> anyhow::Result<Store> {
         "store opened"
     );
     Ok(store)
+}
+
+fn open_files(dir: &Path, settings: &Settings) -> anyhow::Result<FileStore> {
+    data_dir::prepare(dir)?;
+    let resources = Resources::new(tallybook_files::resource_options())
+        .context("cannot start the file store's threads")?;
+    let (create, options) = (CreateOptions::default(), settings.file_store_options());
+    let files = FileStore::open_or_create(dir, create, options, resources)
+        .with_context(|| format!("cannot open the file store in {}", dir.display()))?;
+    let totals = files.totals();
+    tracing::info!(
+        files = totals.files,
+        file_bytes = totals.file_bytes,
+        dir = %dir.display(),
+        "file store opened"
+    );
+    Ok(files)
 }
 
 /// Says where the server listens: a line for whoever started it, and one in the log.

@@ -12,6 +12,7 @@ use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 use tallybook::options::{Durability, LEVEL_COUNT, Options, Reading};
 use tallybook::resources::ResourceOptions;
+use tallybook_files::OpenOptions;
 use tallybook_server::{AdminToken, DurabilityLevel, Limits, ServerOptions, Timeouts};
 
 use crate::admin::read_token;
@@ -54,6 +55,11 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<PathBuf>,
+
+    /// Directory of a file store to serve at /files, made if it is missing [default: none]
+    #[arg(long, value_name = "DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<PathBuf>,
 
     /// Threads that serve requests [default: one for each core]
     #[arg(long, value_name = "COUNT")]
@@ -205,6 +211,19 @@ impl Settings {
     /// The store's directory.
     pub(crate) fn data(&self) -> &Path {
         self.data.as_deref().unwrap_or(Path::new("./tallybook-data"))
+    }
+
+    /// The file store's directory, if there is to be one.
+    pub(crate) fn files(&self) -> Option<&Path> {
+        self.files.as_deref()
+    }
+
+    /// How the file store is opened. As with the store, a server reads with `pread` by default.
+    pub(crate) fn file_store_options(&self) -> OpenOptions {
+        let mut options = OpenOptions::default();
+        set(&mut options.durability, self.durability.map(|name| name.0));
+        set(&mut options.reading, self.reading.map(Reading::from));
+        options
     }
 
     /// What to log.

@@ -1,4 +1,4 @@
-//! What every request shares: the engine, the limits, and the way to the pool that may wait.
+//! What every request shares: the engine, the file store, the limits, and the way to the pool that may wait.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use hyper::HeaderMap;
 use hyper::header::HeaderValue;
 use tallybook::error::Error;
+use tallybook_files::FileStore;
 
 use crate::admission::{Connections, Quota};
 use crate::engine::Engine;
@@ -23,6 +24,8 @@ const INLINE_PRESSURE_MAX: f64 = 0.5;
 /// What every request shares.
 pub(crate) struct Api<E> {
     pub(crate) engine: E,
+    /// The file store, where there is one.
+    pub(crate) files: Option<FileStore>,
     pub(crate) options: ServerOptions,
     pub(crate) connections: Arc<Connections>,
     pub(crate) in_flight: Arc<Quota>,
@@ -53,10 +56,11 @@ impl Answer {
 }
 
 impl<E: Engine> Api<E> {
-    pub(crate) fn new(engine: E, options: ServerOptions) -> Arc<Api<E>> {
+    pub(crate) fn new(engine: E, files: Option<FileStore>, options: ServerOptions) -> Arc<Api<E>> {
         let limits = &options.limits;
         Arc::new(Api {
             engine,
+            files,
             connections: Connections::new(
                 limits.connections_max,
                 limits.connections_per_address_max,

@@ -76,6 +76,8 @@ pub(crate) enum Body {
     Full(Bytes),
     /// Pieces, each sent as one chunk.
     Stream(Box<dyn Pieces>),
+    /// Pieces that are so many bytes together, whose length is announced.
+    Sized(Box<dyn Pieces>, u64),
 }
 
 impl HttpBody for Body {
@@ -94,7 +96,7 @@ impl HttpBody for Body {
                 *this = Body::Empty;
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
-            Body::Stream(pieces) => {
+            Body::Stream(pieces) | Body::Sized(pieces, _) => {
                 pieces.poll_next(cx).map(|next| next.map(|piece| piece.map(Frame::data)))
             }
         }
@@ -105,6 +107,7 @@ impl HttpBody for Body {
             Body::Empty => true,
             Body::Full(bytes) => bytes.is_empty(),
             Body::Stream(_) => false,
+            Body::Sized(_, length) => *length == 0,
         }
     }
 
@@ -113,6 +116,7 @@ impl HttpBody for Body {
             Body::Empty => SizeHint::with_exact(0),
             Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Body::Stream(_) => SizeHint::default(),
+            Body::Sized(_, length) => SizeHint::with_exact(*length),
         }
     }
 }

@@ -35,6 +35,7 @@ mod batch;
 mod upload;
 mod stream;
 mod scan;
+mod files;
 mod health;
 mod admin;
 mod service;

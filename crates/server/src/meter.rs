@@ -23,19 +23,22 @@ pub(crate) enum Operation {
     Delete,
     Scan,
     Batch,
+    /// Anything at `/files`.
+    Files,
     /// Health, unknown paths, methods that are not allowed.
     Other,
 }
 
 impl Operation {
     /// Every one.
-    pub(crate) const ALL: [Operation; 7] = [
+    pub(crate) const ALL: [Operation; 8] = [
         Operation::Get,
         Operation::Head,
         Operation::Put,
         Operation::Delete,
         Operation::Scan,
         Operation::Batch,
+        Operation::Files,
         Operation::Other,
     ];
 
@@ -48,6 +51,7 @@ impl Operation {
             Operation::Delete => "delete",
             Operation::Scan => "scan",
             Operation::Batch => "batch",
+            Operation::Files => "files",
             Operation::Other => "other",
         }
     }

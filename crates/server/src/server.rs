@@ -4,7 +4,7 @@
 //! 2. `run` serves until its `ShutdownHandle` is used, then stops accepting and lets requests under
 //!    way finish, up to `drain_ms`; health answers on the admin listener until the last is done.
 //!
-//! It never closes the store: whoever opened it does.
+//! It never closes the stores: whoever opened them does.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
+use tallybook_files::FileStore;
 use tokio::sync::watch;
 
 use crate::admission::Connections;
@@ -58,6 +59,15 @@ impl ShutdownHandle {
 impl<E: Engine> Server<E> {
     /// Takes the addresses. Connections wait from now on, and are served by `run`.
     pub fn bind(options: ServerOptions, engine: E) -> Result<Server<E>> {
+        Self::bind_with_files(options, engine, None)
+    }
+
+    /// As `bind`, with a file store that is served at `/files`.
+    pub fn bind_with_files(
+        options: ServerOptions,
+        engine: E,
+        files: Option<FileStore>,
+    ) -> Result<Server<E>> {
         options.check()?;
         for address in [Some(options.listen), options.admin].into_iter().flatten() {
             if !address.ip().to_canonical().is_loopback() && !options.allow_insecure {
@@ -73,7 +83,7 @@ impl<E: Engine> Server<E> {
         let (data, data_address) = listen(options.listen)?;
         let admin = options.admin.map(listen).transpose()?;
         let stop = Arc::new(watch::Sender::new(false));
-        Ok(Server { api: Api::new(engine, options), data, data_address, admin, stop })
+        Ok(Server { api: Api::new(engine, files, options), data, data_address, admin, stop })
     }
 
     /// Where data is served.

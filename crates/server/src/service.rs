@@ -14,6 +14,7 @@ use hyper::header::{CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::service::Service;
 use hyper::{HeaderMap, Method, Request, Uri};
 use tallybook::key::KEY_BYTES_MAX;
+use tallybook_files::FileStore;
 
 use crate::api::{Answer, Api};
 use crate::batch::Batch;
@@ -25,9 +26,11 @@ use crate::reply::{Problem, Reply, UNAUTHORIZED, bad_request, method_not_allowed
 use crate::scan::BAD_ESCAPE;
 use crate::upload::{self, Purpose, Upload};
 use crate::write::{Mutation, Verb};
-use crate::{admin, health, read, scan};
+use crate::{admin, files, health, read, scan};
 
 const NO_SUCH_PATH: Problem = bad_request("this server has no such path");
+
+const NO_FILES: Problem = bad_request("this server was started without a file store");
 
 /// Which listener a request came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +83,10 @@ impl<E: Engine> Requests<E> {
             "/v0/status" | "/readyz" => readable(head, |headers| health::ready(&self.api, headers)),
             "/healthz" => readable(head, health::live),
             _ if data && path.starts_with("/kv/") => self.item(head, body),
+            _ if data && is_of_files(path) => match &self.api.files {
+                Some(files) => self.files(files, head, body),
+                None => self.refuse(head.headers, NO_FILES),
+            },
             _ if !data && !self.is_admitted(&head.headers) => self.ask_for_token(),
             _ if !data => {
                 match admin::route(&self.api, &self.link, &head.method, &head.uri, head.headers) {
@@ -118,6 +125,7 @@ impl<E: Engine> Requests<E> {
             Method::DELETE if is_item => Operation::Delete,
             Method::GET if path == "/kv" || path == "/v0/entities" => Operation::Scan,
             Method::POST if path == "/kv" => Operation::Batch,
+            _ if is_of_files(path) => Operation::Files,
             _ => Operation::Other,
         })
     }
@@ -190,6 +198,31 @@ impl<E: Engine> Requests<E> {
         }
     }
 
+    /// `/files` and `/files/{name}`.
+    fn files(&self, files: &FileStore, head: Head, body: Incoming) -> State<E> {
+        let Head { method, uri, headers } = head;
+        let api = &self.api;
+        if uri.path() == "/files" {
+            return match method {
+                Method::GET => files::list(api, files, headers, uri.query()).into(),
+                _ => method_not_allowed(headers, "GET").into(),
+            };
+        }
+        if !matches!(method, Method::GET | Method::PUT | Method::DELETE | Method::HEAD) {
+            return method_not_allowed(headers, "GET, HEAD, PUT, DELETE").into();
+        }
+        let name = match files::name_of(&uri) {
+            Ok(name) => name,
+            Err(problem) => return self.refuse(headers, problem),
+        };
+        match method {
+            Method::GET => files::get(api, files, &self.link, headers, name).into(),
+            Method::HEAD => files::head(api, files, headers, name).into(),
+            Method::PUT => files::put(api, files, &self.link, headers, name, body).into(),
+            _ => files::delete(api, files, headers, name).into(),
+        }
+    }
+
     fn put(&self, mutation: Mutation, body: Incoming) -> State<E> {
         let bytes_max = self.api.options.limits.value_bytes_max;
         self.receive(Purpose::Put(mutation), body, bytes_max)
@@ -218,6 +251,10 @@ impl<E: Engine> Requests<E> {
     fn refuse(&self, headers: HeaderMap, problem: Problem) -> State<E> {
         self.api.refuse(headers, problem).into()
     }
+}
+
+fn is_of_files(path: &str) -> bool {
+    path == "/files" || path.starts_with("/files/")
 }
 
 fn check_key(key: Result<Key, BadEscape>) -> Result<Key, Problem> {

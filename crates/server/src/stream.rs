@@ -4,6 +4,7 @@
 //! two batches are all there is in memory, and a slow reader holds no thread. The first batch is read
 //! before the reply begins, so that an error there still has a status; a later one cuts the connection.
 
+use std::fmt::Display;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
-use tallybook::error::Result;
+use tallybook::error::{Error, Result};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::admission::Share;
@@ -24,19 +25,21 @@ use crate::reply::{INTERNAL, OVERLOADED, reply};
 /// A batch ends at the first record that takes it to this size.
 pub(crate) const BATCH_BYTES: usize = 256 << 10;
 
-/// Reads records and writes them as pieces.
-pub(crate) trait Produce: Send {
+/// Reads records and writes them as pieces. `F` is how it fails.
+pub(crate) trait Produce<F = Error>: Send {
     /// Adds about `BATCH_BYTES` of pieces; false at the end.
-    fn fill(&mut self, pieces: &mut Vec<Piece>) -> Result<bool>;
+    fn fill(&mut self, pieces: &mut Vec<Piece>) -> Result<bool, F>;
 }
 
-struct Batch {
-    producer: Box<dyn Produce>,
+/// Pieces that were read, who reads on, and whether there is more.
+pub(crate) struct Batch<F = Error> {
+    producer: Box<dyn Produce<F>>,
     pieces: Vec<Piece>,
-    more: Result<bool>,
+    pub(crate) more: Result<bool, F>,
 }
 
-fn read_batch(mut producer: Box<dyn Produce>) -> Batch {
+/// Reads the next batch; blocks.
+pub(crate) fn read_batch<F>(mut producer: Box<dyn Produce<F>>) -> Batch<F> {
     let mut pieces = Vec::new();
     let more = producer.fill(&mut pieces);
     Batch { producer, pieces, more }
@@ -72,21 +75,22 @@ pub(crate) fn answer<E: Engine>(
 }
 
 /// What comes after the batch that is being sent.
-enum Next {
-    Reading(JoinHandle<Batch>),
+enum Next<F> {
+    Reading(JoinHandle<Batch<F>>),
     Failed,
     End,
 }
 
-struct Records {
+/// The pieces of batches that are read one ahead.
+pub(crate) struct Records<F = Error> {
     link: Rc<Link>,
     pieces: std::vec::IntoIter<Piece>,
-    next: Next,
+    next: Next<F>,
     _in_flight: Share,
 }
 
-impl Records {
-    fn new(link: Rc<Link>, batch: Batch, in_flight: Share) -> Records {
+impl<F: Display + Send + 'static> Records<F> {
+    pub(crate) fn new(link: Rc<Link>, batch: Batch<F>, in_flight: Share) -> Records<F> {
         link.streaming.set(true);
         let mut records = Records {
             link,
@@ -99,7 +103,7 @@ impl Records {
     }
 
     /// Takes up a batch and begins reading the one after it.
-    fn begin(&mut self, batch: Batch) {
+    fn begin(&mut self, batch: Batch<F>) {
         self.pieces = batch.pieces.into_iter();
         self.next = match batch.more {
             Ok(true) => Next::Reading(spawn_blocking(move || read_batch(batch.producer))),
@@ -112,7 +116,7 @@ impl Records {
     }
 }
 
-impl Pieces for Records {
+impl<F: Display + Send + 'static> Pieces for Records<F> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Interrupted>>> {
         loop {
             if let Some(piece) = self.pieces.next() {
@@ -134,7 +138,7 @@ impl Pieces for Records {
     }
 }
 
-impl Drop for Records {
+impl<F> Drop for Records<F> {
     fn drop(&mut self) {
         self.link.streaming.set(false);
         self.link.piece_ready.set(false);

@@ -153,7 +153,10 @@ async fn collect<E: Engine>(
 }
 
 /// The next bytes of a body; trailers are passed over.
-fn poll_data(body: &mut Incoming, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Problem>>> {
+pub(crate) fn poll_data(
+    body: &mut Incoming,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Bytes, Problem>>> {
     loop {
         match ready!(Pin::new(&mut *body).poll_frame(cx)) {
             None => return Poll::Ready(None),

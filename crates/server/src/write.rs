@@ -179,7 +179,8 @@ impl Mutation {
     }
 }
 
-fn text<'a>(
+/// The text of a header that may be given once.
+pub(crate) fn text<'a>(
     headers: &'a HeaderMap,
     name: &hyper::header::HeaderName,
 ) -> Result<Option<&'a str>, Problem> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tallybook::options::Options;
 use tallybook::store::Store;
+use tallybook_files::FileStore;
 use tallybook_server::{Server, ServerOptions, ShutdownHandle};
 use tempfile::TempDir;
 use tracing::Dispatch;
@@ -26,6 +27,7 @@ pub(crate) struct Running {
     pub(crate) data: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) engine: FaultyStore,
+    pub(crate) files: Option<FileStore>,
     pub(crate) handle: ShutdownHandle,
     thread: Option<JoinHandle<tallybook_server::Result<()>>>,
     _dir: TempDir,
@@ -47,23 +49,33 @@ pub(crate) fn start_with(options: ServerOptions) -> Running {
 
 /// A server that logs to `log`.
 pub(crate) fn start_logging(options: ServerOptions, log: Dispatch) -> Running {
-    run(options, Options::default(), log)
+    run(options, Options::default(), None, log)
 }
 
 /// A server over a store with these options.
 pub(crate) fn start_over(options: ServerOptions, store_options: Options) -> Running {
-    run(options, store_options, Dispatch::none())
+    run(options, store_options, None, Dispatch::none())
 }
 
-fn run(options: ServerOptions, store_options: Options, log: Dispatch) -> Running {
+/// A server with a file store.
+pub(crate) fn start_with_files(options: ServerOptions, files: FileStore) -> Running {
+    run(options, Options::default(), Some(files), Dispatch::none())
+}
+
+fn run(
+    options: ServerOptions,
+    store_options: Options,
+    files: Option<FileStore>,
+    log: Dispatch,
+) -> Running {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path().join("store"), store_options).unwrap();
     let engine = FaultyStore::new(store);
-    let server = Server::bind(options, engine.clone()).unwrap();
+    let server = Server::bind_with_files(options, engine.clone(), files.clone()).unwrap();
     let (data, admin) = (server.data_addr(), server.admin_addr().unwrap());
     let handle = server.shutdown_handle();
     let thread = Some(std::thread::spawn(move || with_default(&log, || server.run())));
-    Running { data, admin, engine, handle, thread, _dir: dir }
+    Running { data, admin, engine, files, handle, thread, _dir: dir }
 }
 
 impl Running {
@@ -122,6 +134,7 @@ impl Drop for Running {
         } else {
             self.stop();
             self.engine.store.close().unwrap();
+            self.files.as_ref().map_or(Ok(()), FileStore::close).unwrap();
         }
     }
 }

@@ -11,6 +11,7 @@ mod dashboard;
 mod dashboard_figures;
 mod dashboard_screenshots;
 mod drain;
+mod files;
 mod http_table;
 mod item;
 mod metrics;

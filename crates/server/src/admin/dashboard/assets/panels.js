@@ -12,6 +12,7 @@ const OPERATIONS = {
   delete: ["DELETE", "--red"],
   scan: ["list", "--green"],
   batch: ["batch", "--purple"],
+  files: ["files", "--l2"],
   other: ["other", "--grey"],
 };
 
