@@ -110,9 +110,13 @@ fn announce(server: &Server<Store>, settings: &Settings) {
     if let Some(admin) = server.admin_addr() {
         line.push_str(&format!(", http://{admin} (admin)"));
     }
+    if let Some(s3) = server.s3_addr() {
+        line.push_str(&format!(", http://{s3} (s3)"));
+    }
     tracing::info!(
         data_listener = %server.data_addr(),
         admin_listener = server.admin_addr().map(tracing::field::display),
+        s3_listener = server.s3_addr().map(tracing::field::display),
         data = %settings.data().display(),
         "started"
     );

@@ -4,6 +4,7 @@
 //! can't be silently without effect.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
@@ -13,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use tallybook::options::{Durability, LEVEL_COUNT, Options, Reading};
 use tallybook::resources::ResourceOptions;
 use tallybook_files::OpenOptions;
-use tallybook_server::{AdminToken, DurabilityLevel, Limits, ServerOptions, Timeouts};
+use tallybook_server::{
+    AdminToken, DurabilityLevel, Limits, S3Credentials, S3Options, ServerOptions, Timeouts,
+};
 
 use crate::admin::read_token;
 use crate::exit::UsageError;
@@ -56,10 +59,31 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<PathBuf>,
 
-    /// Directory of a file store to serve at /files, made if it is missing [default: none]
+    /// Directory of a file store to serve at /files, made if it is missing [default: none; with
+    /// --s3 ./tallybook-files]
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     files: Option<PathBuf>,
+
+    /// Address at which S3 is served, from the file store [default: none]
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s3: Option<SocketAddr>,
+
+    /// File with who may use S3: a line for each, access key and secret key with a space in between
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s3_credentials_file: Option<PathBuf>,
+
+    /// Serve S3 on loopback without credentials: whoever reaches it may read and delete everything
+    #[arg(long, action = ArgAction::SetTrue)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    s3_anonymous: bool,
+
+    /// Days after which an S3 upload in parts that was not completed is taken away [default: 7]
+    #[arg(long, value_name = "DAYS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s3_upload_days_max: Option<u32>,
 
     /// Threads that serve requests [default: one for each core]
     #[arg(long, value_name = "COUNT")]
@@ -215,7 +239,8 @@ impl Settings {
 
     /// The file store's directory, if there is to be one.
     pub(crate) fn files(&self) -> Option<&Path> {
-        self.files.as_deref()
+        let with_s3 = self.s3.map(|_| Path::new("./tallybook-files"));
+        self.files.as_deref().or(with_s3)
     }
 
     /// How the file store is opened. As with the store, a server reads with `pread` by default.
@@ -244,6 +269,15 @@ impl Settings {
         set(&mut options.admin, self.admin.map(AdminAddress::address));
         if let Some(path) = &self.admin_token_file {
             options.admin_token = Some(AdminToken::new(&read_token(path)?).map_err(usage)?);
+        }
+        if let Some(listen) = self.s3 {
+            let mut s3 = S3Options::new(listen);
+            if let Some(path) = &self.s3_credentials_file {
+                s3.credentials = read_credentials(path)?;
+            }
+            s3.allow_anonymous = self.s3_anonymous;
+            set(&mut s3.upload_days_max, self.s3_upload_days_max);
+            options.s3 = Some(s3);
         }
         set(&mut options.threads, self.threads);
         set(&mut options.log_interval_secs, self.log_interval_secs);
@@ -296,6 +330,34 @@ impl Settings {
         }
         options
     }
+}
+
+/// The credentials in a file that others may not read, as who reads it may do anything.
+fn read_credentials(path: &Path) -> Result<Vec<S3Credentials>, UsageError> {
+    let refuse = |what: &str| UsageError(format!("S3 credentials in {}: {what}", path.display()));
+    let metadata = std::fs::metadata(path).map_err(|error| refuse(&error.to_string()))?;
+    if metadata.permissions().mode() & 0o077 != 0 {
+        return Err(refuse("others may read the file; chmod 600 it"));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(&error.to_string()))?;
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let keys: Vec<&str> = line.split_whitespace().collect();
+        let [access_key, secret_key] = keys[..] else {
+            return Err(refuse(&format!("line {number} is not an access key and a secret key")));
+        };
+        let credentials = S3Credentials::new(access_key, secret_key)
+            .map_err(|error| refuse(&format!("line {number}: {error}")))?;
+        found.push(credentials);
+    }
+    if found.is_empty() {
+        return Err(refuse("there are none"));
+    }
+    Ok(found)
 }
 
 fn usage(error: tallybook_server::Error) -> UsageError {

@@ -46,13 +46,7 @@ impl Writer {
     pub(crate) fn new(core: &Arc<Core>, name: &str, options: WriteOptions) -> Result<Writer> {
         check_name(name)?;
         core.check_open()?;
-        if options.attributes.len() > ATTRIBUTES_BYTES_MAX {
-            let what = format!(
-                "attributes have at most {ATTRIBUTES_BYTES_MAX} bytes, these have {}",
-                options.attributes.len()
-            );
-            return Err(Error::InvalidArgument(what));
-        }
+        check_attributes(&options.attributes)?;
         if options.condition.is_some() {
             check_condition(options.condition, core.record(name)?.map(|record| record.version))?;
         }
@@ -123,6 +117,13 @@ impl Writer {
                 return self.fail(error);
             }
         }
+        Ok(())
+    }
+
+    /// Sets the attributes anew, for what is known only when the bytes are.
+    pub fn set_attributes(&mut self, attributes: Bytes) -> Result<()> {
+        check_attributes(&attributes)?;
+        self.options.attributes = attributes;
         Ok(())
     }
 
@@ -315,6 +316,17 @@ impl Writer {
         self.has_failed = true;
         Err(error)
     }
+}
+
+fn check_attributes(attributes: &[u8]) -> Result<()> {
+    if attributes.len() <= ATTRIBUTES_BYTES_MAX {
+        return Ok(());
+    }
+    let what = format!(
+        "attributes have at most {ATTRIBUTES_BYTES_MAX} bytes, these have {}",
+        attributes.len()
+    );
+    Err(Error::InvalidArgument(what))
 }
 
 impl std::io::Write for Writer {

@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use crate::api::Api;
 use crate::engine::Engine;
 use crate::link::{Expired, Link};
+use crate::s3::Door;
 use crate::service::{Listener, Requests};
 use crate::strict::{FinalWord, HeadLimits, Wire};
 
@@ -53,7 +54,7 @@ pub(crate) async fn serve<E: Engine>(
     stream: TcpStream,
     api: Arc<Api<E>>,
     link: Rc<Link>,
-    listener: Listener,
+    (listener, door): (Listener, Option<Arc<Door>>),
     protocol: &http1::Builder,
     draining: impl Fn() -> bool,
 ) {
@@ -69,7 +70,7 @@ pub(crate) async fn serve<E: Engine>(
         let _ = link.peer.set(handle.into());
     }
     let wire = Wire::new(stream, link.clone(), limits);
-    let requests = Requests { api: api.clone(), link: link.clone(), listener };
+    let requests = Requests { api: api.clone(), link: link.clone(), listener, door };
     let mut connection = protocol.serve_connection(wire, requests);
     let mut told_to_end = false;
 

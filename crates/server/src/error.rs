@@ -29,6 +29,11 @@ pub enum Error {
         /// The address asked for.
         address: SocketAddr,
     },
+    /// S3 was to be served without credentials. Give some, or, on loopback, say that this is meant.
+    NoS3Credentials {
+        /// The address asked for.
+        address: SocketAddr,
+    },
     /// A setting is out of its documented range. Fix the setting.
     InvalidOption(String),
     /// The system refused a thread, a socket or an event queue. Raise the limit it names.
@@ -58,6 +63,18 @@ impl std::fmt::Display for Error {
                 "refusing to listen on {address} for administration: other machines can reach this \
                  address, and there is no admin token. Set admin_token, or listen on 127.0.0.1"
             ),
+            Error::NoS3Credentials { address } if address.ip().to_canonical().is_loopback() => {
+                write!(
+                    f,
+                    "refusing to serve S3 on {address} without credentials. Set s3_credentials_file, or \
+                 s3_anonymous if every program on this machine may read and delete everything"
+                )
+            }
+            Error::NoS3Credentials { address } => write!(
+                f,
+                "refusing to serve S3 on {address} without credentials: other machines can reach \
+                 this address. Set s3_credentials_file"
+            ),
             Error::InvalidOption(what) => write!(f, "invalid option: {what}"),
             Error::Io { what, source } => write!(f, "cannot make {what}: {source}"),
         }
@@ -68,7 +85,10 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Bind { source, .. } | Error::Io { source, .. } => Some(source),
-            Error::Insecure { .. } | Error::NoAdminToken { .. } | Error::InvalidOption(_) => None,
+            Error::Insecure { .. }
+            | Error::NoAdminToken { .. }
+            | Error::NoS3Credentials { .. }
+            | Error::InvalidOption(_) => None,
         }
     }
 }

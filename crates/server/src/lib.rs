@@ -36,6 +36,7 @@ mod upload;
 mod stream;
 mod scan;
 mod files;
+mod s3;
 mod health;
 mod admin;
 mod service;
@@ -49,6 +50,6 @@ mod server;
 
 pub use engine::Engine;
 pub use error::{Error, Result};
-pub use options::{DurabilityLevel, Limits, ServerOptions, Timeouts};
+pub use options::{DurabilityLevel, Limits, S3Credentials, S3Options, ServerOptions, Timeouts};
 pub use server::{Server, ShutdownHandle};
 pub use token::AdminToken;

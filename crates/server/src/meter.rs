@@ -1,4 +1,4 @@
-//! What the data listener did: requests by operation and status, how long they took, bytes.
+//! What the data and S3 listeners did: requests by operation and status, how long they took, bytes.
 //!
 //! A runtime thread writes to a shard of its own; looking merges the shards. The time of a request is
 //! from its head being read to its reply being ready to send; what of a listing follows is not in it.
@@ -25,13 +25,15 @@ pub(crate) enum Operation {
     Batch,
     /// Anything at `/files`.
     Files,
+    /// Anything at the S3 listener.
+    S3,
     /// Health, unknown paths, methods that are not allowed.
     Other,
 }
 
 impl Operation {
     /// Every one.
-    pub(crate) const ALL: [Operation; 8] = [
+    pub(crate) const ALL: [Operation; 9] = [
         Operation::Get,
         Operation::Head,
         Operation::Put,
@@ -39,6 +41,7 @@ impl Operation {
         Operation::Scan,
         Operation::Batch,
         Operation::Files,
+        Operation::S3,
         Operation::Other,
     ];
 
@@ -52,6 +55,7 @@ impl Operation {
             Operation::Scan => "scan",
             Operation::Batch => "batch",
             Operation::Files => "files",
+            Operation::S3 => "s3",
             Operation::Other => "other",
         }
     }
@@ -89,9 +93,9 @@ impl OperationTraffic {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Traffic {
     operations: [OperationTraffic; Operation::ALL.len()],
-    /// Bytes received on data connections, heads included.
+    /// Bytes received on data and S3 connections, heads included.
     pub(crate) bytes_received: u64,
-    /// Bytes sent on data connections, heads included.
+    /// Bytes sent on data and S3 connections, heads included.
     pub(crate) bytes_sent: u64,
 }
 

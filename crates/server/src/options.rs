@@ -35,10 +35,68 @@ pub struct ServerOptions {
     /// machines can reach needs one. Default none.
     #[serde(skip)]
     pub admin_token: Option<AdminToken>,
+    /// Where and for whom S3 is served; needs a file store. Default nowhere.
+    #[serde(skip)]
+    pub s3: Option<S3Options>,
     /// Limits on sizes and numbers.
     pub limits: Limits,
     /// Limits on time.
     pub timeouts: Timeouts,
+}
+
+/// Where and for whom S3 is served.
+#[derive(Debug, Clone)]
+pub struct S3Options {
+    /// Where it is served; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Who is let in. None: see `allow_anonymous`.
+    pub credentials: Vec<S3Credentials>,
+    /// Without credentials let everybody in who reaches the address, which must then be loopback.
+    pub allow_anonymous: bool,
+    /// Days after which an upload in parts that was not completed is taken away. 1 to 3,650; default 7.
+    pub upload_days_max: u32,
+}
+
+impl S3Options {
+    /// For nobody, at this address.
+    pub fn new(listen: SocketAddr) -> S3Options {
+        S3Options { listen, credentials: Vec::new(), allow_anonymous: false, upload_days_max: 7 }
+    }
+}
+
+/// An access key and the secret that its requests are signed with, which is never shown.
+#[derive(Clone)]
+pub struct S3Credentials {
+    access_key: String,
+    secret_key: String,
+}
+
+impl S3Credentials {
+    /// An access key of 3 to 128 and a secret key of 8 to 128 visible ASCII characters.
+    pub fn new(access_key: &str, secret_key: &str) -> Result<S3Credentials> {
+        let is_plain = |key: &str, least: usize| {
+            (least..=128).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        // A credential in a request names the access key up to a slash.
+        if !is_plain(access_key, 3) || access_key.contains('/') || !is_plain(secret_key, 8) {
+            let what =
+                "an S3 access key has 3 to 128, a secret key 8 to 128 visible ASCII characters";
+            return Err(Error::InvalidOption(what.to_owned()));
+        }
+        Ok(S3Credentials { access_key: access_key.to_owned(), secret_key: secret_key.to_owned() })
+    }
+
+    pub(crate) fn parts(&self) -> (&str, &str) {
+        (&self.access_key, &self.secret_key)
+    }
+}
+
+impl std::fmt::Debug for S3Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("S3Credentials")
+            .field("access_key", &self.access_key)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Limits on sizes and numbers.
@@ -140,6 +198,7 @@ impl Default for ServerOptions {
             log_interval_secs: 30,
             allow_insecure: false,
             admin_token: None,
+            s3: None,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
         }
@@ -205,6 +264,9 @@ impl ServerOptions {
             ("body_idle_ms", timeouts.body_idle_ms),
         ] {
             within(name, value, 20, 86_400_000)?;
+        }
+        if let Some(s3) = &self.s3 {
+            within("s3_upload_days_max", u64::from(s3.upload_days_max), 1, 3650)?;
         }
         within("drain_ms", timeouts.drain_ms, 0, 86_400_000)
     }

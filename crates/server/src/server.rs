@@ -1,4 +1,4 @@
-//! The server: its two listeners, its threads, and how it stops.
+//! The server: its listeners, its threads, and how it stops.
 //!
 //! 1. `bind` takes the addresses; a second server on one of them fails here.
 //! 2. `run` serves until its `ShutdownHandle` is used, then stops accepting and lets requests under
@@ -21,7 +21,8 @@ use crate::books::Books;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::history;
-use crate::options::ServerOptions;
+use crate::options::{S3Options, ServerOptions};
+use crate::s3::Door;
 use crate::service::Listener;
 use crate::ticker::Ticker;
 use crate::watchdog;
@@ -40,6 +41,7 @@ pub struct Server<E> {
     data: StdListener,
     data_address: SocketAddr,
     admin: Option<(StdListener, SocketAddr)>,
+    s3: Option<(StdListener, SocketAddr, Arc<Door>)>,
     stop: Arc<watch::Sender<bool>>,
 }
 
@@ -69,7 +71,10 @@ impl<E: Engine> Server<E> {
         files: Option<FileStore>,
     ) -> Result<Server<E>> {
         options.check()?;
-        for address in [Some(options.listen), options.admin].into_iter().flatten() {
+        let s3 = options.s3.as_ref();
+        for address in
+            [Some(options.listen), options.admin, s3.map(|s3| s3.listen)].into_iter().flatten()
+        {
             if !address.ip().to_canonical().is_loopback() && !options.allow_insecure {
                 return Err(Error::Insecure { address });
             }
@@ -80,10 +85,27 @@ impl<E: Engine> Server<E> {
         {
             return Err(Error::NoAdminToken { address });
         }
+        if let Some(s3) = s3 {
+            check_s3(s3, files.is_some())?;
+        }
         let (data, data_address) = listen(options.listen)?;
         let admin = options.admin.map(listen).transpose()?;
         let stop = Arc::new(watch::Sender::new(false));
-        Ok(Server { api: Api::new(engine, files, options), data, data_address, admin, stop })
+        let s3_listener = s3.map(|s3| listen(s3.listen)).transpose()?;
+        let api = Api::new(engine, files, options);
+        let door = |(listener, address)| {
+            let (s3, files) = (api.options.s3.as_ref()?, api.files.clone()?);
+            let quotas = (api.in_flight.clone(), api.body_memory.clone());
+            let retry_after = api.retry_after().clone();
+            Some((listener, address, Door::new(s3, files, quotas.0, quotas.1, retry_after)))
+        };
+        let s3 = s3_listener.and_then(door);
+        Ok(Server { api, data, data_address, admin, s3, stop })
+    }
+
+    /// Where S3 is served.
+    pub fn s3_addr(&self) -> Option<SocketAddr> {
+        self.s3.as_ref().map(|(_, address, _)| *address)
     }
 
     /// Where data is served.
@@ -103,7 +125,7 @@ impl<E: Engine> Server<E> {
 
     /// Serves until the shutdown handle is used. Blocks; needs no runtime around it.
     pub fn run(self) -> Result<()> {
-        let Server { api, data, data_address, admin, stop } = self;
+        let Server { api, data, data_address, admin, s3, stop } = self;
         // Dropped last: its last lines count the requests that draining let finish.
         let _books = Books::open(&api)?;
         let (_watch, look) = keep_watch(&api)?;
@@ -113,7 +135,8 @@ impl<E: Engine> Server<E> {
             .map(|(listener, address)| {
                 tracing::info!(%address, "serving health and figures");
                 let receiver = stop_admin.subscribe();
-                spawn_crew(&api, Listener::Admin, &listener, 1, &receiver, &look, ADMIN_DRAIN)
+                let way = (Listener::Admin, None);
+                spawn_crew(&api, way, &listener, 1, &receiver, &look, ADMIN_DRAIN)
             })
             .transpose()?;
         let threads = match api.options.threads {
@@ -124,8 +147,19 @@ impl<E: Engine> Server<E> {
         let drain = Duration::from_millis(api.options.timeouts.drain_ms);
         let mut stopping = stop.subscribe();
         let receiver = stop.subscribe();
-        let served = spawn_crew(&api, Listener::Data, &data, threads, &receiver, &look, drain)
-            .and_then(|crew| {
+        let _sweeper = s3.as_ref().map(|(.., door)| door.keep_swept()).transpose()?;
+        let s3_crew = match s3 {
+            None => Vec::new(),
+            Some((listener, address, door)) => {
+                tracing::info!(%address, "serving S3");
+                let way = (Listener::S3, Some(door));
+                spawn_crew(&api, way, &listener, threads, &receiver, &look, drain)?
+            }
+        };
+        let way = (Listener::Data, None);
+        let served =
+            spawn_crew(&api, way, &data, threads, &receiver, &look, drain).and_then(|mut crew| {
+                crew.extend(s3_crew);
                 drop(data);
                 wait_for_stop(&mut stopping)?;
                 tracing::info!("stopping: no new connections, requests under way finish");
@@ -135,6 +169,18 @@ impl<E: Engine> Server<E> {
         let admin_served = admin_thread.map_or(Ok(()), join);
         served.and(admin_served)
     }
+}
+
+/// Refuses S3 for everybody, unless that is meant and they are on this machine.
+fn check_s3(s3: &S3Options, has_files: bool) -> Result<()> {
+    if !has_files {
+        return Err(Error::InvalidOption("S3 needs a file store".to_owned()));
+    }
+    let is_loopback = s3.listen.ip().to_canonical().is_loopback();
+    if s3.credentials.is_empty() && !(s3.allow_anonymous && is_loopback) {
+        return Err(Error::NoS3Credentials { address: s3.listen });
+    }
+    Ok(())
 }
 
 /// Has the dashboard's history kept until the ticker is dropped.
@@ -167,7 +213,7 @@ fn wait_for_stop(stopping: &mut watch::Receiver<bool>) -> Result<()> {
 /// Starts the threads of a listener.
 fn spawn_crew<E: Engine>(
     api: &Arc<Api<E>>,
-    kind: Listener,
+    (kind, door): (Listener, Option<Arc<Door>>),
     listener: &StdListener,
     count: usize,
     stop: &watch::Receiver<bool>,
@@ -176,13 +222,14 @@ fn spawn_crew<E: Engine>(
 ) -> Result<Vec<JoinHandle<Result<()>>>> {
     let (crew, inboxes) = Crew::new(count);
     let connections = match kind {
-        Listener::Data => api.connections.clone(),
+        Listener::Data | Listener::S3 => api.connections.clone(),
         Listener::Admin => Connections::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX),
     };
     let spawn = |(index, inbox)| {
         let worker = Worker {
             api: api.clone(),
             kind,
+            door: door.clone(),
             connections: connections.clone(),
             listener: listener
                 .try_clone()
@@ -198,6 +245,7 @@ fn spawn_crew<E: Engine>(
         let name = match kind {
             Listener::Data => format!("tallybook-http-{index}"),
             Listener::Admin => "tallybook-admin".to_owned(),
+            Listener::S3 => format!("tallybook-s3-{index}"),
         };
         thread::Builder::new()
             .name(name)

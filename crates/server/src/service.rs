@@ -23,6 +23,7 @@ use crate::link::Link;
 use crate::meter::Operation;
 use crate::query::{BadEscape, Key, first};
 use crate::reply::{Problem, Reply, UNAUTHORIZED, bad_request, method_not_allowed};
+use crate::s3::Door;
 use crate::scan::BAD_ESCAPE;
 use crate::upload::{self, Purpose, Upload};
 use crate::write::{Mutation, Verb};
@@ -39,6 +40,8 @@ pub(crate) enum Listener {
     Data,
     /// Health and figures.
     Admin,
+    /// S3.
+    S3,
 }
 
 /// Answers the requests of one connection.
@@ -46,6 +49,8 @@ pub(crate) struct Requests<E> {
     pub(crate) api: Arc<Api<E>>,
     pub(crate) link: Rc<Link>,
     pub(crate) listener: Listener,
+    /// Of the S3 listener.
+    pub(crate) door: Option<Arc<Door>>,
 }
 
 /// A request without its body.
@@ -62,10 +67,15 @@ impl<E: Engine> Service<Request<Incoming>> for Requests<E> {
 
     fn call(&self, request: Request<Incoming>) -> Answering<E> {
         Link::add(&self.link.started, 1);
-        let (parts, body) = request.into_parts();
-        self.link.body_unread.set(!body.is_end_stream());
-        let head = Head { method: parts.method, uri: parts.uri, headers: parts.headers };
+        self.link.body_unread.set(!request.body().is_end_stream());
         let started = Instant::now();
+        if let Some(door) = &self.door {
+            let (api, link) = (self.api.clone(), self.link.clone());
+            let state = State::Later(Box::pin(door.clone().answer(link.clone(), request)));
+            return Answering { api, link, started, operation: Some(Operation::S3), state };
+        }
+        let (parts, body) = request.into_parts();
+        let head = Head { method: parts.method, uri: parts.uri, headers: parts.headers };
         let operation = self.operation(&head);
         let (api, link) = (self.api.clone(), self.link.clone());
         Answering { api, link, started, operation, state: self.route(head, body) }

@@ -25,6 +25,7 @@ use crate::connection::{self, protocol};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::link::Link;
+use crate::s3::Door;
 use crate::service::Listener;
 use crate::watchdog::Watchdog;
 
@@ -72,6 +73,8 @@ impl Crew {
 pub(crate) struct Worker<E> {
     pub(crate) api: Arc<Api<E>>,
     pub(crate) kind: Listener,
+    /// Of the S3 listener.
+    pub(crate) door: Option<Arc<Door>>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) listener: StdListener,
     pub(crate) crew: Arc<Crew>,
@@ -93,6 +96,7 @@ struct Watched {
 struct Local<E> {
     api: Arc<Api<E>>,
     kind: Listener,
+    door: Option<Arc<Door>>,
     connections: Arc<Connections>,
     crew: Arc<Crew>,
     index: usize,
@@ -131,6 +135,7 @@ impl<E: Engine> Worker<E> {
             protocol: protocol(self.api.options.limits.header_count_max),
             api: self.api,
             kind: self.kind,
+            door: self.door,
             connections: self.connections,
             crew: self.crew,
             index: self.index,
@@ -218,7 +223,8 @@ impl<E: Engine> Local<E> {
             let local = &guard.local;
             let draining = || local.draining.get();
             let api = local.api.clone();
-            connection::serve(stream, api, link, local.kind, &local.protocol, draining).await;
+            let way = (local.kind, local.door.clone());
+            connection::serve(stream, api, link, way, &local.protocol, draining).await;
         });
     }
 
@@ -295,7 +301,7 @@ impl<E: Engine> Drop for Served<E> {
         self.local.count(self.local.index).fetch_sub(1, Relaxed);
         let mut served = self.local.served.borrow_mut();
         let watched = served.remove(&self.id);
-        if self.local.kind == Listener::Data
+        if self.local.kind != Listener::Admin
             && let Some((received, sent)) = watched.map(|watched| watched.link.take_unmetered())
         {
             self.local.api.meter.note_bytes(received, sent);

@@ -52,10 +52,18 @@ impl Intake {
     }
 
     /// Has the name stand for what was taken.
-    pub(crate) async fn commit(mut self) -> Result<Stat> {
+    pub(crate) async fn commit(self) -> Result<Stat> {
+        self.finish(Writer::commit).await?
+    }
+
+    /// Hands the writer, when everything taken is written, to `finish` on the pool.
+    pub(crate) async fn finish<T: Send + 'static>(
+        mut self,
+        finish: impl FnOnce(Writer) -> T + Send + 'static,
+    ) -> Result<T> {
         self.write_piece().await?;
         let writer = self.writer().await?;
-        spawn_blocking(move || writer.commit()).await.map_err(panicked)?
+        spawn_blocking(move || finish(*writer)).await.map_err(panicked)
     }
 
     async fn write_piece(&mut self) -> Result<()> {

@@ -27,9 +27,9 @@ use crate::reply::{
 };
 use crate::scan::BAD_ESCAPE;
 
-pub(crate) use intake::Intake;
+pub(crate) use intake::{INTAKE_BYTES, Intake};
 pub(crate) use list::list;
-pub(crate) use outlet::Outlet;
+pub(crate) use outlet::{Outlet, Unnamed};
 pub(crate) use read::{get, head};
 pub(crate) use write::{delete, put};
 

@@ -13,8 +13,7 @@ use hyper::{HeaderMap, StatusCode};
 use tallybook_files::{FileStore, ReadOptions, Stat};
 use tokio::task::spawn_blocking;
 
-use super::outlet::Unnamed;
-use super::{NOT_FOUND, Outlet, describe, file_error};
+use super::{NOT_FOUND, Outlet, Unnamed, describe, file_error};
 use crate::api::{Answer, Api};
 use crate::body::Body;
 use crate::byte_range::ByteRange;

@@ -15,8 +15,7 @@ use hyper::{HeaderMap, StatusCode};
 use tallybook::Condition;
 use tallybook_files::{Error, FileStore, Stat, UnlinkOptions, WriteOptions};
 
-use super::intake::INTAKE_BYTES;
-use super::{ATTRIBUTES_BYTES_MAX, Intake, NOT_FOUND, describe_version, file_error};
+use super::{ATTRIBUTES_BYTES_MAX, INTAKE_BYTES, Intake, NOT_FOUND, describe_version, file_error};
 use crate::api::{Answer, Api};
 use crate::conditions::{Conditions, Demand};
 use crate::engine::Engine;

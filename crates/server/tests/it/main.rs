@@ -20,6 +20,7 @@ mod ops;
 mod overload;
 mod pipelining;
 mod profile;
+mod s3;
 mod scan;
 mod stages;
 mod start;

@@ -148,7 +148,7 @@ fn histograms_are_cumulative_and_end_in_their_count() {
         }
         last = Some((of, value));
     }
-    assert_eq!(ends, Stage::COUNT + 7, "every histogram has an end");
+    assert_eq!(ends, Stage::COUNT + 9, "every histogram has an end");
     assert!(parsed.value("tallybook_request_duration_seconds_count{operation=\"put\"}") >= 50.0);
 }
 

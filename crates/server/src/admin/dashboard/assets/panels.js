@@ -13,6 +13,7 @@ const OPERATIONS = {
   scan: ["list", "--green"],
   batch: ["batch", "--purple"],
   files: ["files", "--l2"],
+  s3: ["S3", "--l3"],
   other: ["other", "--grey"],
 };
 

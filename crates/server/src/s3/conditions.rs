@@ -1,0 +1,84 @@
+//! Preconditions of S3 requests, by entity tag and time, and what the file store is to check for them.
+
+use hyper::StatusCode;
+use s3s::dto::{ETagCondition, Timestamp};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
+use tallybook_files::Condition;
+
+use super::meta::{Object, millis};
+
+/// The conditions of a read.
+#[derive(Default)]
+pub(crate) struct ReadConditions {
+    pub(crate) if_match: Option<ETagCondition>,
+    pub(crate) if_none_match: Option<ETagCondition>,
+    pub(crate) if_modified_since: Option<Timestamp>,
+    pub(crate) if_unmodified_since: Option<Timestamp>,
+}
+
+fn is_named(condition: &ETagCondition, object: &Object) -> bool {
+    match condition {
+        ETagCondition::Any => true,
+        ETagCondition::ETag(tag) => tag.value() == object.etag(),
+    }
+}
+
+/// 412.
+pub(crate) fn precondition_failed() -> S3Error {
+    s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold")
+}
+
+/// 304.
+fn not_modified() -> S3Error {
+    let mut error = S3Error::new(S3ErrorCode::NotModified);
+    error.set_status_code(StatusCode::NOT_MODIFIED);
+    error
+}
+
+impl ReadConditions {
+    /// A tag goes before the time beside it (RFC 9110, section 13.2.2).
+    pub(crate) fn check(&self, object: &Object) -> S3Result<()> {
+        let seconds = |at_ms: u64| at_ms / 1000;
+        let changed = seconds(object.stat.changed_at_ms);
+        match (&self.if_match, &self.if_unmodified_since) {
+            (Some(tags), _) if !is_named(tags, object) => return Err(precondition_failed()),
+            (None, Some(since)) if changed > seconds(millis(since)) => {
+                return Err(precondition_failed());
+            }
+            _ => {}
+        }
+        match (&self.if_none_match, &self.if_modified_since) {
+            (Some(tags), _) if is_named(tags, object) => Err(not_modified()),
+            (None, Some(since)) if changed <= seconds(millis(since)) => Err(not_modified()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same for the source of a copy, where each failure is a 412.
+    pub(crate) fn check_source(&self, object: &Object) -> S3Result<()> {
+        self.check(object).map_err(|_| precondition_failed())
+    }
+}
+
+/// What the file store is to check when a write commits. `current` is what is there now.
+pub(crate) fn for_write(
+    if_match: Option<&ETagCondition>,
+    if_none_match: Option<&ETagCondition>,
+    current: impl FnOnce() -> S3Result<Option<Object>>,
+) -> S3Result<Option<Condition>> {
+    match (if_match, if_none_match) {
+        (None, None) => Ok(None),
+        (None, Some(ETagCondition::Any)) => Ok(Some(Condition::Absent)),
+        (Some(tags), None) => match current()? {
+            None => Err(s3_error!(NoSuchKey, "The specified key does not exist.")),
+            Some(object) if is_named(tags, &object) => {
+                Ok(Some(Condition::Version(object.stat.version)))
+            }
+            Some(_) => Err(precondition_failed()),
+        },
+        _ => Err(s3_error!(
+            NotImplemented,
+            "A write takes If-Match with an entity tag, or If-None-Match: *"
+        )),
+    }
+}

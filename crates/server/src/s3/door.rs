@@ -1,0 +1,239 @@
+//! The door: a request of the S3 listener to `s3s` and back, counted and limited as any other.
+//!
+//! What `s3s` would hold in memory whole (forms) or accept by an older scheme (signatures of version 2)
+//! is refused here.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Method, Request, Response, StatusCode};
+use parking_lot::RwLock;
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use tallybook_files::FileStore;
+
+use super::shelf::Shelf;
+use crate::admission::{Quota, Share};
+use crate::body::{Body, Interrupted, Piece, Pieces};
+use crate::error::{Error, Result};
+use crate::link::Link;
+use crate::options::S3Options;
+use crate::reply::Reply;
+use crate::ticker::Ticker;
+
+/// How often the sweeper goes round.
+const SWEEP_PERIOD: Duration = Duration::from_secs(3600);
+
+/// Serves S3.
+pub(crate) struct Door {
+    service: S3Service,
+    shelf: Shelf,
+    in_flight: Arc<Quota>,
+    is_anonymous: bool,
+    upload_days_max: u32,
+    retry_after: HeaderValue,
+}
+
+impl Door {
+    pub(crate) fn new(
+        options: &S3Options,
+        files: FileStore,
+        in_flight: Arc<Quota>,
+        memory: Arc<Quota>,
+        retry_after: HeaderValue,
+    ) -> Arc<Door> {
+        let shelf = Shelf { files, gate: Arc::new(RwLock::new(())), memory };
+        let mut builder = S3ServiceBuilder::new(shelf.clone());
+        if !options.credentials.is_empty() {
+            let mut auth = SimpleAuth::new();
+            for credentials in &options.credentials {
+                let (access_key, secret_key) = credentials.parts();
+                auth.register(access_key.to_owned(), secret_key.into());
+            }
+            builder.set_auth(auth);
+        }
+        Arc::new(Door {
+            service: builder.build(),
+            shelf,
+            in_flight,
+            is_anonymous: options.credentials.is_empty(),
+            upload_days_max: options.upload_days_max,
+            retry_after,
+        })
+    }
+
+    /// Sweeps now and each hour, until the ticker is dropped.
+    pub(crate) fn keep_swept(self: &Arc<Self>) -> Result<Ticker> {
+        let door = self.clone();
+        let sweep = move || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+            match door.shelf.sweep(now_ms, door.upload_days_max) {
+                Ok(swept) => tracing::debug!(?swept, "s3 swept"),
+                Err(error) => tracing::warn!(%error, "s3 was not swept; it is tried again"),
+            }
+        };
+        Ticker::start("tallybook-s3-sweep", SWEEP_PERIOD, sweep)
+            .map_err(|source| Error::Io { what: "a thread", source })
+    }
+
+    /// Answers a request.
+    pub(crate) async fn answer(
+        self: Arc<Self>,
+        link: Rc<Link>,
+        request: Request<Incoming>,
+    ) -> Reply {
+        let Some(share) = self.in_flight.try_take(1) else {
+            let mut reply = explain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "SlowDown",
+                "Please reduce your request rate.",
+            );
+            reply.headers_mut().insert(RETRY_AFTER, self.retry_after.clone());
+            return reply;
+        };
+        if let Some((status, code, message)) = self.refusal(&request) {
+            return explain(status, code, message);
+        }
+        let is_taken = Arc::new(AtomicBool::new(false));
+        let request =
+            request.map(|body| s3s::Body::http_body(Taken { body, is_taken: is_taken.clone() }));
+        let answered = self.service.call(request).await;
+        if is_taken.load(Relaxed) {
+            link.body_unread.set(false);
+        }
+        match answered {
+            Ok(response) => response.map(|body| to_body(body, &link, share)),
+            Err(error) => {
+                let error = s3s::StdError::from(error);
+                tracing::error!(%error, "the S3 door failed");
+                let message = "The request failed for an unexpected reason.";
+                explain(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+            }
+        }
+    }
+
+    /// What is refused before `s3s` sees it.
+    fn refusal<B>(&self, request: &Request<B>) -> Option<(StatusCode, &'static str, &'static str)> {
+        let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let refuse = |what| Some((StatusCode::NOT_IMPLEMENTED, "NotImplemented", what));
+        let is_form = text(CONTENT_TYPE)
+            .is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/form-data"));
+        if request.method() == Method::POST && is_form {
+            return refuse("Uploads by form are not implemented.");
+        }
+        let query = request.uri().query().unwrap_or("");
+        let is_v2 = text(AUTHORIZATION).is_some_and(|value| value.starts_with("AWS "))
+            || query.split('&').any(|parameter| parameter.starts_with("Signature="));
+        if is_v2 {
+            return refuse("The only signatures are of version 4.");
+        }
+        let is_signed = text(AUTHORIZATION).is_some() || query.contains("X-Amz-Signature=");
+        if self.is_anonymous && is_signed {
+            return refuse("This server has no credentials to check a signature with; send none.");
+        }
+        let is_framed =
+            text(CONTENT_ENCODING).is_some_and(|encoding| encoding.contains("aws-chunked"));
+        let is_streamed = text(hyper::header::HeaderName::from_static("x-amz-content-sha256"))
+            .is_some_and(|hash| hash.starts_with("STREAMING-"));
+        if (is_framed || is_streamed) && (text(AUTHORIZATION).is_none() || !is_streamed) {
+            // Its frames would become part of the object.
+            return refuse("Only a signed request may have its body in aws-chunked frames.");
+        }
+        None
+    }
+}
+
+/// An answer in S3's words that isn't from `s3s`.
+fn explain(status: StatusCode, code: &str, message: &str) -> Reply {
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\
+         <Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    );
+    let mut reply = Response::new(Body::Full(Bytes::from(text)));
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    reply
+}
+
+/// A request's body that tells whether it was taken whole.
+struct Taken {
+    body: Incoming,
+    is_taken: Arc<AtomicBool>,
+}
+
+impl HttpBody for Taken {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if frame.is_none() || self.body.is_end_stream() {
+            self.is_taken.store(true, Relaxed);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn to_body(body: s3s::Body, link: &Rc<Link>, share: Share) -> Body {
+    if body.is_end_stream() {
+        return Body::Empty;
+    }
+    let length = body.size_hint().exact();
+    link.streaming.set(true);
+    let pieces = Box::new(Answered { body, link: link.clone(), _in_flight: share });
+    match length {
+        Some(length) => Body::Sized(pieces, length),
+        None => Body::Stream(pieces),
+    }
+}
+
+/// The body of an answer of `s3s`.
+struct Answered {
+    body: s3s::Body,
+    link: Rc<Link>,
+    _in_flight: Share,
+}
+
+impl Pieces for Answered {
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Piece, Interrupted>>> {
+        loop {
+            return Poll::Ready(match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                None => None,
+                Some(Err(_)) => Some(Err(Interrupted)),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => Some(Ok(Piece::from(bytes))),
+                    Err(_) => continue,
+                },
+            });
+        }
+    }
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.link.streaming.set(false);
+    }
+}

@@ -1,0 +1,357 @@
+//! Expiry by prefix, and the sweep that carries it out.
+//!
+//! A sweep unlinks objects that are due by their bucket's rules, ends uploads that are stale, and takes
+//! parts whose upload is gone. An object is due at the first midnight (UTC) after so many days, as in S3.
+
+use s3s::dto::{
+    AbortIncompleteMultipartUpload, BucketLifecycleConfiguration, ExpirationStatus,
+    GetBucketLifecycleConfigurationOutput, LifecycleExpiration, LifecycleRule,
+    LifecycleRuleAndOperator, LifecycleRuleFilter,
+};
+use s3s::{S3Result, s3_error};
+use tallybook_files::{Condition, Error, ListEntry, Stat, UnlinkOptions};
+
+use super::failure::failed;
+use super::layout;
+use super::meta::{BucketMeta, Rule, decode, millis, timestamp};
+use super::shelf::Shelf;
+
+const DAY_MS: u64 = 24 * 3600 * 1000;
+/// Most rules of a bucket, as in S3.
+const RULES_MAX: usize = 1000;
+
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Swept {
+    pub(crate) objects: u64,
+    pub(crate) uploads: u64,
+    pub(crate) parts: u64,
+}
+
+impl Rule {
+    fn of(rule: LifecycleRule) -> S3Result<Rule> {
+        let unknown = rule.transitions.is_some()
+            || rule.noncurrent_version_expiration.is_some()
+            || rule.noncurrent_version_transitions.is_some();
+        let filter = rule.filter.unwrap_or_default();
+        let and = filter.and.unwrap_or_default();
+        if unknown || filter.tag.is_some() || and.tags.is_some_and(|tags| !tags.is_empty()) {
+            return Err(s3_error!(
+                NotImplemented,
+                "A rule may expire objects by prefix, size and age, and end uploads by age."
+            ));
+        }
+        let size = |bytes: Option<i64>| bytes.and_then(|bytes| u64::try_from(bytes).ok());
+        let days = |days: Option<i32>| match days {
+            None => Ok(None),
+            Some(days) => match u32::try_from(days) {
+                Ok(days) if days > 0 => Ok(Some(days)),
+                _ => Err(s3_error!(InvalidArgument, "'Days' must be a positive integer")),
+            },
+        };
+        let expiration = rule.expiration.unwrap_or_default();
+        let abort = rule.abort_incomplete_multipart_upload;
+        let made = Rule {
+            id: rule.id.unwrap_or_default(),
+            is_enabled: rule.status.as_str() == ExpirationStatus::ENABLED,
+            prefix: filter.prefix.or(and.prefix).or(rule.prefix).unwrap_or_default(),
+            larger_than: size(filter.object_size_greater_than.or(and.object_size_greater_than)),
+            smaller_than: size(filter.object_size_less_than.or(and.object_size_less_than)),
+            expire_days: days(expiration.days)?,
+            expire_at_ms: expiration.date.as_ref().map(millis),
+            abort_upload_days: days(abort.and_then(|abort| abort.days_after_initiation))?,
+        };
+        let acts = made.expire_days.is_some()
+            || made.expire_at_ms.is_some()
+            || made.abort_upload_days.is_some();
+        if acts { Ok(made) } else { Err(s3_error!(MalformedXML, "A rule must do something.")) }
+    }
+
+    fn show(&self) -> LifecycleRule {
+        let days = |days: Option<u32>| days.and_then(|days| i32::try_from(days).ok());
+        let size = |bytes: Option<u64>| bytes.and_then(|bytes| i64::try_from(bytes).ok());
+        let expires = self.expire_days.is_some() || self.expire_at_ms.is_some();
+        let prefix = Some(self.prefix.clone());
+        let filter = match (self.larger_than, self.smaller_than) {
+            (None, None) => LifecycleRuleFilter { prefix, ..LifecycleRuleFilter::default() },
+            (larger_than, smaller_than) => LifecycleRuleFilter {
+                and: Some(LifecycleRuleAndOperator {
+                    prefix,
+                    object_size_greater_than: size(larger_than),
+                    object_size_less_than: size(smaller_than),
+                    ..LifecycleRuleAndOperator::default()
+                }),
+                ..LifecycleRuleFilter::default()
+            },
+        };
+        let status = match self.is_enabled {
+            true => ExpirationStatus::ENABLED,
+            false => ExpirationStatus::DISABLED,
+        };
+        LifecycleRule {
+            id: Some(self.id.clone()),
+            status: ExpirationStatus::from_static(status),
+            filter: Some(filter),
+            expiration: expires.then(|| LifecycleExpiration {
+                days: days(self.expire_days),
+                date: self.expire_at_ms.map(timestamp),
+                ..LifecycleExpiration::default()
+            }),
+            abort_incomplete_multipart_upload: self.abort_upload_days.map(|abort| {
+                AbortIncompleteMultipartUpload { days_after_initiation: days(Some(abort)) }
+            }),
+            noncurrent_version_expiration: None,
+            noncurrent_version_transitions: None,
+            prefix: None,
+            transitions: None,
+        }
+    }
+
+    fn expires(&self, key: &str, stat: &Stat, now_ms: u64) -> bool {
+        let by_age = |days: u32| now_ms >= due_ms(stat.changed_at_ms, days);
+        self.is_enabled
+            && key.starts_with(&self.prefix)
+            && self.larger_than.is_none_or(|bytes| stat.size > bytes)
+            && self.smaller_than.is_none_or(|bytes| stat.size < bytes)
+            && (self.expire_days.is_some_and(by_age)
+                || self.expire_at_ms.is_some_and(|at_ms| now_ms >= at_ms))
+    }
+}
+
+/// The first midnight after so many days.
+fn due_ms(since_ms: u64, days: u32) -> u64 {
+    since_ms.saturating_add(u64::from(days) * DAY_MS).div_ceil(DAY_MS) * DAY_MS
+}
+
+impl Shelf {
+    pub(crate) fn set_lifecycle(
+        &self,
+        bucket: &str,
+        configuration: Option<BucketLifecycleConfiguration>,
+    ) -> S3Result<()> {
+        let rules = configuration.map(|configuration| configuration.rules).unwrap_or_default();
+        if rules.len() > RULES_MAX {
+            return Err(s3_error!(InvalidRequest, "A bucket has at most 1,000 rules."));
+        }
+        let rules: Vec<Rule> = rules.into_iter().map(Rule::of).collect::<S3Result<_>>()?;
+        self.set_bucket(bucket, |meta| meta.lifecycle = rules)
+    }
+
+    pub(crate) fn lifecycle(
+        &self,
+        bucket: &str,
+    ) -> S3Result<GetBucketLifecycleConfigurationOutput> {
+        let (_, meta) = self.need_bucket(bucket)?;
+        if meta.lifecycle.is_empty() {
+            return Err(s3_error!(
+                NoSuchLifecycleConfiguration,
+                "The lifecycle configuration does not exist"
+            ));
+        }
+        Ok(GetBucketLifecycleConfigurationOutput {
+            rules: Some(meta.lifecycle.iter().map(Rule::show).collect()),
+            ..GetBucketLifecycleConfigurationOutput::default()
+        })
+    }
+
+    /// Sweeps every bucket as of `now_ms`. Uploads older than `upload_days_max` are stale in any case.
+    pub(crate) fn sweep(&self, now_ms: u64, upload_days_max: u32) -> S3Result<Swept> {
+        let mut buckets: Vec<(String, BucketMeta)> = Vec::new();
+        self.each(layout::BUCKETS, None, |entry| {
+            if let ListEntry::File(stat) = entry {
+                let name = stat.name[layout::BUCKETS.len()..].to_owned();
+                buckets.push((name, decode(&stat.attributes)?));
+            }
+            Ok(())
+        })?;
+        let mut swept = Swept::default();
+        for (bucket, meta) in &buckets {
+            self.sweep_objects(bucket, &meta.lifecycle, now_ms, &mut swept)?;
+            self.sweep_uploads(bucket, &meta.lifecycle, now_ms, upload_days_max, &mut swept)?;
+        }
+        self.sweep_parts(&mut swept)?;
+        Ok(swept)
+    }
+
+    fn sweep_objects(
+        &self,
+        bucket: &str,
+        rules: &[Rule],
+        now_ms: u64,
+        swept: &mut Swept,
+    ) -> S3Result<()> {
+        let base = layout::objects(bucket);
+        let expires = |rule: &&Rule| rule.expire_days.is_some() || rule.expire_at_ms.is_some();
+        for rule in rules.iter().filter(|rule| rule.is_enabled).filter(expires) {
+            self.each(&format!("{base}{}", rule.prefix), None, |entry| {
+                let ListEntry::File(stat) = entry else { return Ok(()) };
+                if !rule.expires(&stat.name[base.len()..], &stat, now_ms) {
+                    return Ok(());
+                }
+                // What was put under the key since the listing stays.
+                let condition = Some(Condition::Version(stat.version));
+                let options = UnlinkOptions { condition, ..UnlinkOptions::default() };
+                match self.files.unlink(&stat.name, options) {
+                    Ok(unlinked) => swept.objects += u64::from(unlinked),
+                    Err(Error::Conflict { .. }) => {}
+                    Err(error) => return Err(failed(error)),
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn sweep_uploads(
+        &self,
+        bucket: &str,
+        rules: &[Rule],
+        now_ms: u64,
+        upload_days_max: u32,
+        swept: &mut Swept,
+    ) -> S3Result<()> {
+        let base = layout::uploads(bucket);
+        let mut stale = Vec::new();
+        self.each(&base, None, |entry| {
+            let ListEntry::File(stat) = entry else { return Ok(()) };
+            let key = decode::<super::meta::ObjectMeta>(&stat.attributes)?.key;
+            let by_rules = rules
+                .iter()
+                .filter(|rule| rule.is_enabled && key.starts_with(&rule.prefix))
+                .filter_map(|rule| rule.abort_upload_days);
+            let days = by_rules.chain([upload_days_max]).min().unwrap_or(upload_days_max);
+            if now_ms >= stat.written_at_ms.saturating_add(u64::from(days) * DAY_MS) {
+                stale.push(stat.name[base.len()..].to_owned());
+            }
+            Ok(())
+        })?;
+        for upload in stale {
+            self.end_upload(bucket, &upload)?;
+            swept.uploads += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes parts whose upload is gone: what a kill left of one that was ended.
+    fn sweep_parts(&self, swept: &mut Swept) -> S3Result<()> {
+        let mut orphans = Vec::new();
+        let mut last: Option<(String, bool)> = None;
+        self.each(layout::PARTS, None, |entry| {
+            let ListEntry::File(stat) = entry else { return Ok(()) };
+            let rest = &stat.name[layout::PARTS.len()..];
+            let of = rest.rsplit_once('/').map_or(rest, |(of, _)| of).to_owned();
+            let known =
+                last.as_ref().filter(|(known, _)| *known == of).map(|(_, is_there)| *is_there);
+            let is_there = match known {
+                Some(is_there) => is_there,
+                None => {
+                    let (bucket, upload) = of.split_once('/').unwrap_or((&of, ""));
+                    self.files.stat(&layout::upload(bucket, upload)).map_err(failed)?.is_some()
+                }
+            };
+            last = Some((of, is_there));
+            if !is_there {
+                orphans.push(stat.name);
+            }
+            Ok(())
+        })?;
+        for orphan in orphans {
+            swept.parts += u64::from(self.unlink(&orphan)?);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::RwLock;
+    use s3s::dto::CreateBucketInput;
+    use tallybook_files::{CreateOptions, FileStore, OpenOptions, WriteOptions};
+
+    use super::*;
+    use crate::admission::Quota;
+    use crate::s3::meta::{ObjectMeta, encode};
+
+    fn shelf() -> (tempfile::TempDir, Shelf) {
+        let dir = tempfile::tempdir().unwrap();
+        let files = FileStore::create(dir.path(), CreateOptions::default(), OpenOptions::default())
+            .unwrap();
+        let (gate, memory) = (Arc::new(RwLock::new(())), Quota::new(1 << 20));
+        (dir, Shelf { files, gate, memory })
+    }
+
+    fn keys(shelf: &Shelf, prefix: &str) -> Vec<String> {
+        let mut keys = Vec::new();
+        shelf
+            .each(prefix, None, |entry| {
+                keys.push(entry.name()[prefix.len()..].to_owned());
+                Ok(())
+            })
+            .unwrap();
+        keys
+    }
+
+    #[test]
+    fn objects_are_due_at_the_midnight_after_their_days() {
+        assert_eq!(due_ms(1, 1), 2 * DAY_MS);
+        assert_eq!(due_ms(DAY_MS, 1), 2 * DAY_MS);
+        assert_eq!(due_ms(DAY_MS + 1, 30), 32 * DAY_MS);
+    }
+
+    #[test]
+    fn sweep_takes_what_is_due_and_nothing_else() {
+        let (_dir, shelf) = shelf();
+        let input = CreateBucketInput { bucket: "b".into(), ..CreateBucketInput::default() };
+        shelf.create_bucket(&input).unwrap();
+        shelf
+            .set_bucket("b", |meta| {
+                let rule = |prefix: &str, days| Rule {
+                    is_enabled: true,
+                    prefix: prefix.into(),
+                    expire_days: Some(days),
+                    ..Rule::default()
+                };
+                meta.lifecycle = vec![
+                    rule("tmp/", 1),
+                    rule("logs/", 10),
+                    Rule { is_enabled: false, ..rule("kept/", 1) },
+                    Rule { larger_than: Some(2), ..rule("large/", 1) },
+                    Rule {
+                        is_enabled: true,
+                        prefix: "quick/".into(),
+                        abort_upload_days: Some(2),
+                        ..Rule::default()
+                    },
+                ];
+            })
+            .unwrap();
+        for key in ["tmp/a", "tmp", "logs/a", "kept/a", "large/no"] {
+            shelf.files.write(&layout::object("b", key), b"x", WriteOptions::default()).unwrap();
+        }
+        let large = layout::object("b", "large/yes");
+        shelf.files.write(&large, b"xxx", WriteOptions::default()).unwrap();
+        let upload = |id: &str, key: &str| {
+            let meta = ObjectMeta { key: key.into(), ..ObjectMeta::default() };
+            let options = WriteOptions { attributes: encode(&meta), ..WriteOptions::default() };
+            shelf.note(&layout::upload("b", id), options).unwrap();
+            shelf.note(&layout::part("b", id, 1), WriteOptions::default()).unwrap();
+        };
+        upload("11", "quick/a");
+        upload("22", "slow/a");
+        shelf.note(&layout::part("b", "33", 1), WriteOptions::default()).unwrap();
+        shelf.note(&layout::part("gone", "44", 7), WriteOptions::default()).unwrap();
+
+        let now_ms = shelf.files.stat(&large).unwrap().unwrap().changed_at_ms;
+        let first = shelf.sweep(now_ms, 7).unwrap();
+        assert_eq!(first, Swept { objects: 0, uploads: 0, parts: 2 });
+        let second = shelf.sweep(now_ms + 3 * DAY_MS, 7).unwrap();
+        assert_eq!(second, Swept { objects: 2, uploads: 1, parts: 0 });
+        assert_eq!(keys(&shelf, &layout::objects("b")), ["kept/a", "large/no", "logs/a", "tmp"]);
+        assert_eq!(keys(&shelf, layout::PARTS), ["b/22/00001"]);
+        let third = shelf.sweep(now_ms + 12 * DAY_MS, 7).unwrap();
+        assert_eq!(third, Swept { objects: 1, uploads: 1, parts: 0 });
+        assert_eq!(keys(&shelf, layout::PARTS), [""; 0]);
+    }
+}

@@ -1,0 +1,526 @@
+//! Uploads in parts.
+//!
+//! 1. An upload is a note with the object's metadata; each part is a hidden file.
+//! 2. Completing writes the parts behind one another as the object, which shows in one step, then takes
+//!    the note away, then the parts. A single part only changes its name.
+//! 3. A kill before the object shows leaves the upload as it was, to be completed again; a kill after it
+//!    leaves parts whose note is gone, or a stale upload, which the sweeper takes.
+//!
+//! A file's chunks are all of one length but the last, so parts can't be joined without being written
+//! anew.
+
+use md5::{Digest, Md5};
+use s3s::dto::{
+    AbortMultipartUploadInput, CompleteMultipartUploadInput, CompleteMultipartUploadOutput,
+    CompletedPart, CopyPartResult, CreateMultipartUploadInput, CreateMultipartUploadOutput,
+    ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput,
+    MultipartUpload, Part, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput,
+    UploadPartOutput,
+};
+use s3s::{S3Request, S3Result, s3_error};
+use tallybook_files::{
+    Condition, CopyOptions, Error, ListEntry, ReadOptions, Stat, WriteOptions, Writer,
+};
+
+use super::buckets::owner;
+use super::checks::{Algorithm, Check, Hasher, show_checksum};
+use super::conditions::{ReadConditions, for_write};
+use super::failure::failed;
+use super::layout;
+use super::meta::{Object, ObjectMeta, SavedChecksum, decode, encode, timestamp};
+use super::objects::{
+    check_key, content_encoding, refuse_unknown, seconds, source_of, strong, user_metadata,
+};
+use super::receive::{Delivery, commit};
+use super::shelf::Shelf;
+use crate::files::hex;
+
+/// Parts are numbered from 1 to this.
+const PARTS_MAX: i32 = 10_000;
+/// Smallest part but the last.
+const PART_BYTES_MIN: u64 = 5 << 20;
+/// Up to so many bytes the answer waits for the object; beyond, the client is kept waiting with blanks.
+const WAIT_BYTES_MAX: u64 = 64 << 20;
+
+/// A part that an object is to be made of.
+struct Chosen {
+    number: u16,
+    object: Object,
+}
+
+/// An upload that was looked through and can be completed.
+pub(crate) struct Completion {
+    bucket: String,
+    key: String,
+    upload: String,
+    meta: ObjectMeta,
+    condition: Option<Condition>,
+    parts: Vec<Chosen>,
+    /// What the whole is expected to have.
+    checksum_expected: Option<String>,
+}
+
+impl Completion {
+    /// Whether the client should be answered before it is done.
+    pub(crate) fn takes_long(&self) -> bool {
+        let bytes: u64 = self.parts.iter().map(|part| part.object.stat.size).sum();
+        self.parts.len() > 1 && bytes > WAIT_BYTES_MAX
+    }
+}
+
+fn part_number(number: i32) -> S3Result<u16> {
+    if !(1..=PARTS_MAX).contains(&number) {
+        return Err(s3_error!(InvalidArgument, "Part numbers are 1 to 10,000."));
+    }
+    u16::try_from(number).map_err(|_| s3_error!(InvalidArgument, "Part numbers are 1 to 10,000."))
+}
+
+impl Shelf {
+    pub(crate) fn create_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<CreateMultipartUploadOutput> {
+        let S3Request { input, headers, .. } = request;
+        refuse_unknown(&headers)?;
+        check_key(&input.key)?;
+        let algorithm = input.checksum_algorithm.as_ref().map(|name| name.as_str().to_owned());
+        let checksum = match algorithm {
+            None => None,
+            Some(algorithm) => {
+                if algorithm.parse::<Algorithm>().is_err() {
+                    return Err(s3_error!(InvalidRequest, "The checksum algorithm is not known."));
+                }
+                let kind = input.checksum_type.as_ref().map(|kind| kind.as_str());
+                let is_composite = match kind {
+                    Some(kind) => kind == "COMPOSITE",
+                    None => algorithm != "CRC64NVME",
+                };
+                Some(SavedChecksum { algorithm, value: String::new(), is_composite })
+            }
+        };
+        let meta = ObjectMeta {
+            key: input.key.clone(),
+            content_type: input.content_type,
+            content_encoding: content_encoding(input.content_encoding),
+            content_disposition: input.content_disposition,
+            content_language: input.content_language,
+            cache_control: input.cache_control,
+            expires: input.expires.as_ref().map(seconds),
+            user: user_metadata(input.metadata)?,
+            etag: None,
+            checksum,
+        };
+        let mut id = [0; 16];
+        getrandom::fill(&mut id)
+            .map_err(|_| s3_error!(InternalError, "The system gave no random bytes."))?;
+        let id = hex(&id);
+        let options = WriteOptions { attributes: encode(&meta), ..WriteOptions::default() };
+        let _gate = self.gate.read();
+        self.need_bucket(&input.bucket)?;
+        self.note(&layout::upload(&input.bucket, &id), options)?;
+        Ok(CreateMultipartUploadOutput {
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            upload_id: Some(id),
+            checksum_algorithm: input.checksum_algorithm,
+            checksum_type: meta.checksum.map(|saved| saved.kind()),
+            ..CreateMultipartUploadOutput::default()
+        })
+    }
+
+    pub(crate) async fn upload_part(
+        &self,
+        request: S3Request<UploadPartInput>,
+    ) -> S3Result<UploadPartOutput> {
+        let S3Request { input, headers, trailing_headers, .. } = request;
+        let number = part_number(input.part_number)?;
+        let of = (input.bucket, input.key, input.upload_id);
+        let name = layout::part(&of.0, &of.2, number);
+        let look = of.clone();
+        self.run(move |shelf| shelf.need_upload(&look.0, &look.1, &look.2).map(|_| ())).await?;
+        let delivery = Delivery {
+            name,
+            body: input.body,
+            length: input.content_length,
+            content_md5: input.content_md5,
+            check: Check::of(&headers, trailing_headers)?,
+        };
+        let finish = move |shelf: &Shelf, mut writer: Writer, checksum| {
+            let meta = ObjectMeta { checksum, ..ObjectMeta::default() };
+            writer.set_attributes(encode(&meta)).map_err(failed)?;
+            let _gate = shelf.gate.read();
+            shelf.need_upload(&of.0, &of.1, &of.2)?;
+            commit(writer)
+        };
+        let (stat, checksum) = self.receive(delivery, WriteOptions::default(), finish).await?;
+        let mut output = UploadPartOutput {
+            e_tag: Some(Object::of(stat)?.tag()),
+            ..UploadPartOutput::default()
+        };
+        show_checksum!(output, &checksum);
+        Ok(output)
+    }
+
+    pub(crate) fn upload_part_copy(
+        &self,
+        input: &UploadPartCopyInput,
+    ) -> S3Result<UploadPartCopyOutput> {
+        let number = part_number(input.part_number)?;
+        let of = (&*input.bucket, &*input.key, &*input.upload_id);
+        self.need_upload(of.0, of.1, of.2)?;
+        let (bucket, key) = source_of(&input.copy_source)?;
+        let source = self.need_object(&bucket, &key)?;
+        let conditions = ReadConditions {
+            if_match: input.copy_source_if_match.clone(),
+            if_none_match: input.copy_source_if_none_match.clone(),
+            if_modified_since: input.copy_source_if_modified_since.clone(),
+            if_unmodified_since: input.copy_source_if_unmodified_since.clone(),
+        };
+        conditions.check_source(&source)?;
+        let range = match &input.copy_source_range {
+            None => None,
+            Some(text) => {
+                let range = s3s::dto::Range::parse(text).map_err(|_| {
+                    s3_error!(InvalidArgument, "The range is not bytes=first-last.")
+                })?;
+                Some(range.check(source.stat.size)?)
+            }
+        };
+        let reader = self
+            .files
+            .reader(&source.stat.name, ReadOptions { range, ..ReadOptions::default() })
+            .map_err(failed)?
+            .ok_or_else(|| s3_error!(NoSuchKey, "The specified key does not exist."))?;
+        let options = WriteOptions { md5: true, ..WriteOptions::default() };
+        let name = layout::part(of.0, of.2, number);
+        let mut writer = self.files.writer(&name, options).map_err(failed)?;
+        for chunk in reader {
+            writer.write(&chunk.map_err(failed)?).map_err(failed)?;
+        }
+        let _gate = self.gate.read();
+        self.need_upload(of.0, of.1, of.2)?;
+        let part = Object::of(commit(writer)?)?;
+        let result = CopyPartResult {
+            e_tag: Some(part.tag()),
+            last_modified: Some(part.last_modified()),
+            ..CopyPartResult::default()
+        };
+        Ok(UploadPartCopyOutput {
+            copy_part_result: Some(result),
+            ..UploadPartCopyOutput::default()
+        })
+    }
+
+    pub(crate) fn list_parts(&self, input: &ListPartsInput) -> S3Result<ListPartsOutput> {
+        let (_, meta) = self.need_upload(&input.bucket, &input.key, &input.upload_id)?;
+        let limit = usize::try_from(input.max_parts.unwrap_or(1000).clamp(0, 1000)).unwrap_or(0);
+        let after = input.part_number_marker.unwrap_or(0);
+        let prefix = layout::parts(&input.bucket, &input.upload_id);
+        let mut parts = Vec::new();
+        self.each(&prefix, None, |entry| {
+            let ListEntry::File(stat) = entry else { return Ok(()) };
+            let number = stat.name[prefix.len()..].parse().unwrap_or(0);
+            if number > after && parts.len() <= limit {
+                let part = Object::of(stat)?;
+                let mut shown = Part {
+                    part_number: Some(number),
+                    e_tag: Some(part.tag()),
+                    last_modified: Some(part.last_modified()),
+                    size: Some(part.size()),
+                    ..Part::default()
+                };
+                show_checksum!(shown, &part.meta.checksum);
+                parts.push(shown);
+            }
+            Ok(())
+        })?;
+        let is_truncated = parts.len() > limit;
+        parts.truncate(limit);
+        Ok(ListPartsOutput {
+            bucket: Some(input.bucket.clone()),
+            key: Some(input.key.clone()),
+            upload_id: Some(input.upload_id.clone()),
+            part_number_marker: Some(after),
+            next_part_number_marker: parts.last().and_then(|part| part.part_number),
+            max_parts: i32::try_from(limit).ok(),
+            is_truncated: Some(is_truncated),
+            parts: Some(parts),
+            owner: Some(owner()),
+            checksum_algorithm: meta.checksum.map(|saved| saved.algorithm.into()),
+            ..ListPartsOutput::default()
+        })
+    }
+
+    /// Uploads are few: all of a bucket's are looked at, and sorted by key, then by start.
+    pub(crate) fn list_uploads(
+        &self,
+        input: &ListMultipartUploadsInput,
+    ) -> S3Result<ListMultipartUploadsOutput> {
+        self.need_bucket(&input.bucket)?;
+        if input.delimiter.as_deref().is_some_and(|delimiter| !delimiter.is_empty()) {
+            return Err(s3_error!(NotImplemented, "A delimiter for uploads is not implemented."));
+        }
+        let limit = usize::try_from(input.max_uploads.unwrap_or(1000).clamp(1, 1000)).unwrap_or(1);
+        let prefix = layout::uploads(&input.bucket);
+        let wanted = input.prefix.as_deref().unwrap_or("");
+        let marker = (
+            input.key_marker.as_deref().unwrap_or(""),
+            input.upload_id_marker.as_deref().unwrap_or(""),
+        );
+        let mut found = Vec::new();
+        self.each(&prefix, None, |entry| {
+            let ListEntry::File(stat) = entry else { return Ok(()) };
+            let meta: ObjectMeta = decode(&stat.attributes)?;
+            let id = stat.name[prefix.len()..].to_owned();
+            let is_past = match marker {
+                ("", _) => false,
+                (key, "") => &*meta.key <= key,
+                marker => (&*meta.key, &*id) <= marker,
+            };
+            if meta.key.starts_with(wanted) && !is_past {
+                found.push((meta.key, id, stat.written_at_ms));
+            }
+            Ok(())
+        })?;
+        found.sort();
+        let is_truncated = found.len() > limit;
+        found.truncate(limit);
+        let last = found.last().filter(|_| is_truncated).cloned();
+        let uploads = found.into_iter().map(|(key, id, at_ms)| MultipartUpload {
+            key: Some(key),
+            upload_id: Some(id),
+            initiated: Some(timestamp(at_ms)),
+            owner: Some(owner()),
+            ..MultipartUpload::default()
+        });
+        Ok(ListMultipartUploadsOutput {
+            bucket: Some(input.bucket.clone()),
+            prefix: input.prefix.clone(),
+            key_marker: input.key_marker.clone(),
+            upload_id_marker: input.upload_id_marker.clone(),
+            max_uploads: i32::try_from(limit).ok(),
+            is_truncated: Some(is_truncated),
+            next_key_marker: last.as_ref().map(|(key, ..)| key.clone()),
+            next_upload_id_marker: last.map(|(_, id, _)| id),
+            uploads: Some(uploads.collect()),
+            ..ListMultipartUploadsOutput::default()
+        })
+    }
+
+    pub(crate) fn abort_upload(&self, input: &AbortMultipartUploadInput) -> S3Result<()> {
+        self.need_upload(&input.bucket, &input.key, &input.upload_id)?;
+        self.end_upload(&input.bucket, &input.upload_id)
+    }
+
+    /// Takes an upload away: the note first, under the gate, so that no part comes after it.
+    pub(crate) fn end_upload(&self, bucket: &str, upload: &str) -> S3Result<()> {
+        {
+            let _gate = self.gate.write();
+            self.unlink(&layout::upload(bucket, upload))?;
+        }
+        self.unlink_all(&layout::parts(bucket, upload))
+    }
+
+    /// Looks through what is to be made of an upload.
+    pub(crate) fn prepare(&self, input: CompleteMultipartUploadInput) -> S3Result<Completion> {
+        let (_, meta) = self.need_upload(&input.bucket, &input.key, &input.upload_id)?;
+        let if_match = input.if_match.as_ref();
+        let condition = for_write(if_match, input.if_none_match.as_ref(), || {
+            self.object(&input.bucket, &input.key)
+        })?;
+        let named = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
+        if named.is_empty() {
+            return Err(s3_error!(MalformedXML, "You must specify at least one part"));
+        }
+        let mut parts: Vec<Chosen> = Vec::with_capacity(named.len());
+        for part in named {
+            let chosen = self.choose(&input.bucket, &input.upload_id, &part)?;
+            if parts.last().is_some_and(|last| last.number >= chosen.number) {
+                return Err(s3_error!(
+                    InvalidPartOrder,
+                    "The list of parts was not in ascending order."
+                ));
+            }
+            parts.push(chosen);
+        }
+        let (_, but_last) = parts.split_last().expect("there is a part");
+        if but_last.iter().any(|part| part.object.stat.size < PART_BYTES_MIN) {
+            return Err(s3_error!(
+                EntityTooSmall,
+                "Your proposed upload is smaller than the minimum allowed size"
+            ));
+        }
+        let size: u64 = parts.iter().map(|part| part.object.stat.size).sum();
+        let announced = input.mpu_object_size.and_then(|size| u64::try_from(size).ok());
+        if announced.is_some_and(|announced| announced != size) {
+            return Err(s3_error!(InvalidRequest, "The parts are not as long as was announced."));
+        }
+        let checksum_expected = input
+            .checksum_crc32
+            .or(input.checksum_crc32c)
+            .or(input.checksum_crc64nvme)
+            .or(input.checksum_sha1)
+            .or(input.checksum_sha256);
+        Ok(Completion {
+            bucket: input.bucket,
+            key: input.key,
+            upload: input.upload_id,
+            meta,
+            condition,
+            parts,
+            checksum_expected,
+        })
+    }
+
+    fn choose(&self, bucket: &str, upload: &str, named: &CompletedPart) -> S3Result<Chosen> {
+        let invalid = || {
+            s3_error!(
+                InvalidPart,
+                "One or more of the specified parts could not be found, or its entity tag is another."
+            )
+        };
+        let number = part_number(named.part_number.unwrap_or(0))?;
+        let stat = self.files.stat(&layout::part(bucket, upload, number)).map_err(failed)?;
+        let object = Object::of(stat.ok_or_else(invalid)?)?;
+        match &named.e_tag {
+            Some(tag) if tag.value() == object.etag() => Ok(Chosen { number, object }),
+            _ => Err(invalid()),
+        }
+    }
+
+    /// Makes the object; blocks.
+    pub(crate) fn complete(
+        &self,
+        completion: Completion,
+    ) -> S3Result<CompleteMultipartUploadOutput> {
+        let Completion { bucket, key, upload, mut meta, condition, parts, checksum_expected } =
+            completion;
+        let mut digest = Md5::new();
+        for part in &parts {
+            digest.update(part.object.stat.md5.unwrap_or_default());
+        }
+        meta.key.clear();
+        meta.etag = Some(format!("{}-{}", hex(&digest.finalize()), parts.len()));
+        let composite = meta.checksum.take().map(|saved| composite(saved, &parts)).transpose()?;
+        let stat = match &parts[..] {
+            [only] if composite.as_ref().is_none_or(|saved| saved.is_composite) => {
+                meta.checksum = composite;
+                check_expected(&meta, checksum_expected.as_deref())?;
+                self.rename_part(only, &bucket, &key, &meta, condition)?
+            }
+            _ => self.join_parts(
+                &parts,
+                &bucket,
+                &key,
+                meta,
+                composite,
+                condition,
+                checksum_expected,
+            )?,
+        };
+        self.end_upload(&bucket, &upload)?;
+        let object = Object::of(stat)?;
+        let checksum = &object.meta.checksum;
+        let mut output = CompleteMultipartUploadOutput {
+            location: Some(format!("/{bucket}/{key}")),
+            bucket: Some(bucket),
+            key: Some(key),
+            e_tag: Some(strong(object.etag())),
+            checksum_type: checksum.as_ref().map(|saved| saved.kind()),
+            ..CompleteMultipartUploadOutput::default()
+        };
+        show_checksum!(output, checksum);
+        Ok(output)
+    }
+
+    fn rename_part(
+        &self,
+        part: &Chosen,
+        bucket: &str,
+        key: &str,
+        meta: &ObjectMeta,
+        condition: Option<Condition>,
+    ) -> S3Result<Stat> {
+        let options =
+            CopyOptions { condition, attributes: Some(encode(meta)), ..CopyOptions::default() };
+        let _gate = self.gate.read();
+        self.need_bucket(bucket)?;
+        let name = layout::object(bucket, key);
+        self.files.rename(&part.object.stat.name, &name, options).map_err(failed)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "it is the second half of `complete`")]
+    fn join_parts(
+        &self,
+        parts: &[Chosen],
+        bucket: &str,
+        key: &str,
+        mut meta: ObjectMeta,
+        composite: Option<SavedChecksum>,
+        condition: Option<Condition>,
+        checksum_expected: Option<String>,
+    ) -> S3Result<Stat> {
+        // A checksum of the whole is computed on the way.
+        let mut hasher = composite
+            .as_ref()
+            .filter(|saved| !saved.is_composite)
+            .and_then(|saved| saved.algorithm.parse().ok())
+            .map(Hasher::new);
+        let size = parts.iter().map(|part| part.object.stat.size).sum();
+        let options =
+            WriteOptions { condition, size: Some(size), md5: true, ..WriteOptions::default() };
+        let mut writer =
+            self.files.writer(&layout::object(bucket, key), options).map_err(failed)?;
+        for part in parts {
+            let stat = &part.object.stat;
+            let reader = self.files.reader(&stat.name, ReadOptions::default()).map_err(failed)?;
+            let reader = reader
+                .filter(|reader| reader.stat().version == stat.version)
+                .ok_or_else(|| s3_error!(InvalidPart, "A part was changed meanwhile."))?;
+            for chunk in reader {
+                let chunk = chunk.map_err(failed)?;
+                if let Some(hasher) = &mut hasher {
+                    hasher.update(&chunk);
+                }
+                writer.write(&chunk).map_err(failed)?;
+            }
+        }
+        meta.checksum = match (composite, hasher) {
+            (Some(saved), Some(hasher)) => Some(SavedChecksum { value: hasher.finish(), ..saved }),
+            (composite, _) => composite,
+        };
+        check_expected(&meta, checksum_expected.as_deref())?;
+        writer.set_attributes(encode(&meta)).map_err(failed)?;
+        let _gate = self.gate.read();
+        self.need_bucket(bucket)?;
+        writer.commit().map_err(|error: Error| failed(error))
+    }
+}
+
+/// The checksum of an object by those of its parts, where that is how it is made.
+fn composite(saved: SavedChecksum, parts: &[Chosen]) -> S3Result<SavedChecksum> {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    if !saved.is_composite {
+        return Ok(saved);
+    }
+    let missing = || s3_error!(InvalidPart, "A part came without the checksum of the upload.");
+    let algorithm: Algorithm = saved.algorithm.parse().map_err(|()| missing())?;
+    let mut hasher = Hasher::new(algorithm);
+    for part in parts {
+        let own = part.object.meta.checksum.as_ref();
+        let own = own.filter(|own| own.algorithm == saved.algorithm).ok_or_else(missing)?;
+        hasher.update(&STANDARD.decode(&own.value).map_err(|_| missing())?);
+    }
+    Ok(SavedChecksum { value: format!("{}-{}", hasher.finish(), parts.len()), ..saved })
+}
+
+/// Compares the checksum of the whole with what the client expects, if it does.
+fn check_expected(meta: &ObjectMeta, expected: Option<&str>) -> S3Result<()> {
+    let (Some(saved), Some(expected)) = (&meta.checksum, expected) else { return Ok(()) };
+    let plain = |value: &str| value.split('-').next().unwrap_or("").to_owned();
+    if plain(&saved.value) == plain(expected) {
+        return Ok(());
+    }
+    Err(s3_error!(BadDigest, "The checksum you specified did not match that of the parts."))
+}

@@ -1,0 +1,136 @@
+//! The buckets and objects as files: what every operation does with the file store, blocking.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use s3s::{S3Result, s3_error};
+use tallybook_files::{
+    CopyOptions, FileStore, ListEntry, ListOptions, Stat, UnlinkOptions, WriteOptions,
+};
+use tokio::task::spawn_blocking;
+
+use super::failure::{failed, panicked};
+use super::layout;
+use super::meta::{BucketMeta, Object, ObjectMeta, decode, encode};
+use crate::admission::Quota;
+
+/// Entries of the file store's pages where all are wanted.
+const PAGE_ENTRIES: usize = 1000;
+
+/// What all operations share. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Shelf {
+    pub(crate) files: FileStore,
+    /// Held for reading by who puts something into a bucket or an upload, for writing by who takes the
+    /// bucket or the upload away: so nothing is put into what is gone.
+    pub(crate) gate: Arc<RwLock<()>>,
+    /// Memory for bodies being received.
+    pub(crate) memory: Arc<Quota>,
+}
+
+impl Shelf {
+    /// Does blocking work on the pool.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shelf) -> S3Result<T> + Send + 'static,
+    ) -> S3Result<T> {
+        let shelf = self.clone();
+        spawn_blocking(move || work(&shelf)).await.map_err(panicked)?
+    }
+
+    pub(crate) fn bucket(&self, bucket: &str) -> S3Result<Option<(Stat, BucketMeta)>> {
+        let Some(stat) = self.files.stat(&layout::bucket(bucket)).map_err(failed)? else {
+            return Ok(None);
+        };
+        let meta = decode(&stat.attributes)?;
+        Ok(Some((stat, meta)))
+    }
+
+    /// `NoSuchBucket` unless there is this bucket.
+    pub(crate) fn need_bucket(&self, bucket: &str) -> S3Result<(Stat, BucketMeta)> {
+        let absent = || s3_error!(NoSuchBucket, "The specified bucket does not exist");
+        self.bucket(bucket)?.ok_or_else(absent)
+    }
+
+    /// Changes the settings of a bucket.
+    pub(crate) fn set_bucket(
+        &self,
+        bucket: &str,
+        change: impl FnOnce(&mut BucketMeta),
+    ) -> S3Result<()> {
+        let _gate = self.gate.write();
+        let (_, mut meta) = self.need_bucket(bucket)?;
+        change(&mut meta);
+        let name = layout::bucket(bucket);
+        let options = CopyOptions { attributes: Some(encode(&meta)), ..CopyOptions::default() };
+        self.files.copy(&name, &name, options).map_err(failed)?;
+        Ok(())
+    }
+
+    pub(crate) fn object(&self, bucket: &str, key: &str) -> S3Result<Option<Object>> {
+        let stat = self.files.stat(&layout::object(bucket, key)).map_err(failed)?;
+        stat.map(Object::of).transpose()
+    }
+
+    /// `NoSuchBucket` or `NoSuchKey` unless there is this object.
+    pub(crate) fn need_object(&self, bucket: &str, key: &str) -> S3Result<Object> {
+        if let Some(object) = self.object(bucket, key)? {
+            return Ok(object);
+        }
+        self.need_bucket(bucket)?;
+        Err(s3_error!(NoSuchKey, "The specified key does not exist."))
+    }
+
+    /// `NoSuchUpload` unless there is this upload of this key.
+    pub(crate) fn need_upload(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: &str,
+    ) -> S3Result<(Stat, ObjectMeta)> {
+        let absent = || s3_error!(NoSuchUpload, "The specified upload does not exist.");
+        let is_id = upload.len() == 32 && upload.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let name = layout::upload(bucket, upload);
+        let stat = if is_id { self.files.stat(&name).map_err(failed)? } else { None };
+        let stat = stat.ok_or_else(absent)?;
+        let meta: ObjectMeta = decode(&stat.attributes)?;
+        if meta.key == key { Ok((stat, meta)) } else { Err(absent()) }
+    }
+
+    /// Writes a file that is nothing but its attributes.
+    pub(crate) fn note(&self, name: &str, options: WriteOptions) -> S3Result<Stat> {
+        self.files.write(name, b"", WriteOptions { md5: true, ..options }).map_err(failed)
+    }
+
+    pub(crate) fn unlink(&self, name: &str) -> S3Result<bool> {
+        self.files.unlink(name, UnlinkOptions::default()).map_err(failed)
+    }
+
+    /// Every entry with this prefix, page by page.
+    pub(crate) fn each(
+        &self,
+        prefix: &str,
+        delimiter: Option<&str>,
+        mut visit: impl FnMut(ListEntry) -> S3Result<()>,
+    ) -> S3Result<()> {
+        let mut options = ListOptions {
+            prefix: prefix.to_owned(),
+            delimiter: delimiter.map(str::to_owned),
+            after: None,
+            limit: PAGE_ENTRIES,
+        };
+        loop {
+            let page = self.files.list(options.clone()).map_err(failed)?;
+            page.entries.into_iter().try_for_each(&mut visit)?;
+            match page.next_after {
+                Some(after) => options.after = Some(after),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Unlinks everything with this prefix.
+    pub(crate) fn unlink_all(&self, prefix: &str) -> S3Result<()> {
+        self.each(prefix, None, |entry| self.unlink(entry.name()).map(|_| ()))
+    }
+}

@@ -1,0 +1,278 @@
+//! S3 as its clients see it.
+//!
+//! Signed requests are made by boto3, from `scripts/s3/boto3_check.py`, where it is installed; what a
+//! client would never send is sent by hand, to a server that takes unsigned requests.
+
+use std::io::Read;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tallybook::options::Options;
+use tallybook::store::Store;
+use tallybook_files::{FileStore, OpenOptions, Totals};
+use tallybook_server::{Error, S3Credentials, S3Options, Server, ServerOptions, ShutdownHandle};
+use tempfile::TempDir;
+
+use crate::files::{bytes, file_store};
+use crate::harness::{PATIENCE, options};
+
+struct Door {
+    address: SocketAddr,
+    files: FileStore,
+    store: Store,
+    handle: ShutdownHandle,
+    thread: Option<JoinHandle<tallybook_server::Result<()>>>,
+}
+
+impl Door {
+    fn open(dir: &Path, files: FileStore, s3: S3Options) -> Door {
+        let store = Store::open(dir.join("store"), Options::default()).unwrap();
+        let options = ServerOptions { s3: Some(s3), ..options() };
+        let server = Server::bind_with_files(options, store.clone(), Some(files.clone())).unwrap();
+        let (address, handle) = (server.s3_addr().unwrap(), server.shutdown_handle());
+        let thread = Some(std::thread::spawn(move || server.run()));
+        Door { address, files, store, handle, thread }
+    }
+
+    /// Sends a request on a connection of its own; status, head and body of the answer.
+    fn ask(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[&str],
+        body: &[u8],
+    ) -> (u16, String, Vec<u8>) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut request = format!(
+            "{method} {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n",
+            self.address,
+            body.len()
+        );
+        headers.iter().for_each(|header| request.push_str(&format!("{header}\r\n")));
+        request.push_str("\r\n");
+        let mut wire = request.into_bytes();
+        wire.extend_from_slice(body);
+        // A refusal may come before the body is sent to its end.
+        let _ = std::io::Write::write_all(&mut stream, &wire);
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8(answer[..end].to_vec()).unwrap();
+        let status = head[9..12].parse().unwrap();
+        (status, head, answer[end + 4..].to_vec())
+    }
+
+    fn status(&self, method: &str, target: &str, body: &[u8]) -> u16 {
+        self.ask(method, target, &[], body).0
+    }
+
+    /// Waits until the totals are as wanted.
+    fn wait_for(&self, wanted: impl Fn(&Totals) -> bool) {
+        let start = Instant::now();
+        while !wanted(&self.files.totals()) {
+            assert!(start.elapsed() < PATIENCE, "{:?}", self.files.totals());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+        let ended = self.thread.take().map(|thread| thread.join());
+        if !std::thread::panicking() {
+            ended.unwrap().unwrap().unwrap();
+            self.store.close().unwrap();
+            self.files.close().unwrap();
+        }
+    }
+}
+
+fn anonymous() -> S3Options {
+    let mut s3 = S3Options::new("127.0.0.1:0".parse().unwrap());
+    s3.allow_anonymous = true;
+    s3
+}
+
+fn serving() -> (TempDir, Door) {
+    let dir = tempfile::tempdir().unwrap();
+    let door = Door::open(dir.path(), file_store(&dir.path().join("files")), anonymous());
+    (dir, door)
+}
+
+#[test]
+fn boto3_passes_every_check() {
+    let has_boto3 = Command::new("python3").args(["-c", "import boto3"]).output();
+    if !has_boto3.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED boto3_passes_every_check: python3 with boto3 is not installed");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (access_key, secret_key) = ("AKIATALLYBOOK", "tallybook-secret-of-no-use");
+    let mut s3 = S3Options::new("127.0.0.1:0".parse().unwrap());
+    s3.credentials = vec![S3Credentials::new(access_key, secret_key).unwrap()];
+    let door = Door::open(dir.path(), file_store(&dir.path().join("files")), s3);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/s3/boto3_check.py");
+    let checked = Command::new("python3")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg(script)
+        .args([&format!("http://{}", door.address), access_key, secret_key])
+        .args(["--objects", "1200", "--parts-mib", "24"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{said}\n{}", String::from_utf8_lossy(&checked.stderr));
+    assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), 14, "{said}");
+    // What the checks left of uploads: nothing.
+    let page = door
+        .files
+        .list(tallybook_files::ListOptions { prefix: "\0s3/p/".to_owned(), ..Default::default() });
+    assert_eq!(page.unwrap().entries, []);
+}
+
+#[test]
+fn unsigned_requests_work_only_where_there_are_no_credentials() {
+    let (_dir, door) = serving();
+    assert_eq!(door.status("PUT", "/bucket", b""), 200);
+    assert_eq!(door.status("PUT", "/bucket/a/b", b"value"), 200);
+    let (status, _, body) = door.ask("GET", "/bucket/a/b", &[], b"");
+    assert_eq!((status, &body[..]), (200, &b"value"[..]));
+    let authorization = "Authorization: AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/s3/aws4_request, \
+                         SignedHeaders=host, Signature=00";
+    assert_eq!(door.ask("GET", "/bucket/a/b", &[authorization], b"").0, 501);
+    drop(door);
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut s3 = anonymous();
+    s3.credentials = vec![S3Credentials::new("access", "secret-key").unwrap()];
+    let door = Door::open(dir.path(), file_store(&dir.path().join("files")), s3);
+    for (method, target) in [("PUT", "/bucket"), ("GET", "/"), ("GET", "/b/k"), ("DELETE", "/b/k")]
+    {
+        let (status, _, body) = door.ask(method, target, &[], b"");
+        assert_eq!(status, 403, "{method} {target}");
+        assert!(String::from_utf8_lossy(&body).contains("AccessDenied"));
+    }
+}
+
+#[test]
+fn forms_old_signatures_and_unsigned_frames_are_refused() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    let form = "Content-Type: multipart/form-data; boundary=x";
+    assert_eq!(door.ask("POST", "/bucket", &[form], &[0; 100_000]).0, 501);
+    assert_eq!(door.ask("GET", "/bucket", &["Authorization: AWS a:b"], b"").0, 501);
+    assert_eq!(door.status("GET", "/bucket?AWSAccessKeyId=a&Signature=b&Expires=1", b""), 501);
+    for header in [
+        "Content-Encoding: aws-chunked",
+        "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+    ] {
+        assert_eq!(door.ask("PUT", "/bucket/k", &[header], b"1\r\na\r\n0\r\n\r\n").0, 501);
+    }
+    assert_eq!(door.status("GET", "/bucket/k", b""), 404);
+}
+
+#[test]
+fn objects_and_files_are_apart() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/key", b"object");
+    let plain = |store: &FileStore| store.list(Default::default()).unwrap().entries.len();
+    assert_eq!((plain(&door.files), door.files.totals().files), (0, 2));
+    door.files.write("bucket/key", b"file", Default::default()).unwrap();
+    assert_eq!(door.ask("GET", "/bucket/key", &[], b"").2, b"object");
+    assert_eq!(door.files.read("bucket/key").unwrap().unwrap(), b"file");
+}
+
+#[test]
+fn client_that_vanishes_during_a_put_or_a_part_leaves_nothing() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/k", b"before");
+    let begun = door.ask("POST", "/bucket/k?uploads", &[], b"").2;
+    let begun = String::from_utf8(begun).unwrap();
+    let id = begun.split_once("<UploadId>").unwrap().1.split_once('<').unwrap().0;
+    let files = door.files.totals().files;
+    for target in ["/bucket/k".to_owned(), format!("/bucket/k?partNumber=1&uploadId={id}")] {
+        let mut stream = TcpStream::connect(door.address).unwrap();
+        let head = format!("PUT {target} HTTP/1.1\r\nHost: t\r\nContent-Length: 9000000\r\n\r\n");
+        std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
+        std::io::Write::write_all(&mut stream, &bytes(1, 3 << 20)).unwrap();
+        door.wait_for(|totals| totals.uploading_bytes > 0);
+        stream.shutdown(Shutdown::Both).unwrap();
+        door.wait_for(|totals| totals.uploading_bytes + totals.dead_bytes == 0);
+    }
+    assert_eq!(door.files.totals().files, files);
+    assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"before");
+}
+
+#[test]
+fn upload_survives_a_restart_and_shows_nothing_before_it_is_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("files");
+    let door = Door::open(dir.path(), file_store(&at), anonymous());
+    door.status("PUT", "/bucket", b"");
+    let begun = String::from_utf8(door.ask("POST", "/bucket/k?uploads", &[], b"").2).unwrap();
+    let id = begun.split_once("<UploadId>").unwrap().1.split_once('<').unwrap().0.to_owned();
+    let parts = [bytes(1, 5 << 20), bytes(2, 100_001)];
+    let mut listed = String::new();
+    for (number, part) in (1..).zip(&parts) {
+        let target = format!("/bucket/k?partNumber={number}&uploadId={id}");
+        let (status, head, _) = door.ask("PUT", &target, &[], part);
+        assert_eq!(status, 200, "{head}");
+        let etag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
+        let numbered = format!("<PartNumber>{number}</PartNumber><ETag>{etag}</ETag>");
+        listed.push_str(&format!("<Part>{numbered}</Part>"));
+    }
+    assert_eq!(door.status("GET", "/bucket/k", b""), 404);
+    drop(door);
+
+    let files = FileStore::open(&at, OpenOptions::default()).unwrap();
+    let door = Door::open(dir.path(), files, anonymous());
+    assert_eq!(door.status("GET", "/bucket/k", b""), 404);
+    let body = format!("<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>");
+    let (status, _, said) =
+        door.ask("POST", &format!("/bucket/k?uploadId={id}"), &[], body.as_bytes());
+    assert_eq!(status, 200, "{}", String::from_utf8_lossy(&said));
+    assert!(door.ask("GET", "/bucket/k", &[], b"").2 == parts.concat());
+    door.files.reap().unwrap();
+    let bytes: usize = parts.iter().map(Vec::len).sum();
+    assert_eq!(door.files.totals().live_bytes, bytes as u64, "the parts are gone");
+}
+
+#[test]
+fn starting_needs_credentials_or_consent_on_loopback() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
+    let files = file_store(&dir.path().join("files"));
+    let bind = |s3: S3Options, allow_insecure: bool, files: Option<&FileStore>| {
+        let options = ServerOptions { s3: Some(s3), allow_insecure, ..options() };
+        Server::bind_with_files(options, store.clone(), files.cloned()).err()
+    };
+    let credentials = || vec![S3Credentials::new("access", "secret-key").unwrap()];
+    let everywhere = |allow_anonymous, credentials| S3Options {
+        allow_anonymous,
+        credentials,
+        ..S3Options::new("0.0.0.0:0".parse().unwrap())
+    };
+    let told = S3Options { allow_anonymous: false, ..anonymous() };
+    assert!(matches!(bind(told, false, Some(&files)), Some(Error::NoS3Credentials { .. })));
+    assert!(bind(anonymous(), false, Some(&files)).is_none());
+    assert!(matches!(bind(anonymous(), false, None), Some(Error::InvalidOption(_))));
+    let open = everywhere(true, Vec::new());
+    assert!(matches!(bind(open, true, Some(&files)), Some(Error::NoS3Credentials { .. })));
+    let plain = everywhere(false, credentials());
+    assert!(matches!(bind(plain.clone(), false, Some(&files)), Some(Error::Insecure { .. })));
+    assert!(bind(plain, true, Some(&files)).is_none());
+    for (access_key, secret_key) in [("ab", "secret-key"), ("a/bc", "secret-key"), ("abc", "short")]
+    {
+        assert!(S3Credentials::new(access_key, secret_key).is_err());
+    }
+    let shown = format!("{:?}", S3Credentials::new("access", "secret-key").unwrap());
+    assert!(!shown.contains("secret-key"), "{shown}");
+    files.close().unwrap();
+    store.close().unwrap();
+}
