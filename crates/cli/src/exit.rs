@@ -115,7 +115,8 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
         return Some(match error {
             ServerError::InvalidOption(_)
             | ServerError::Insecure { .. }
-            | ServerError::NoAdminToken { .. } => Exit::Usage,
+            | ServerError::NoAdminToken { .. }
+            | ServerError::NoS3Credentials { .. } => Exit::Usage,
             _ => Exit::Failure,
         });
     }

@@ -129,3 +129,51 @@ fn data_directory_that_is_no_directory_is_refused() {
     std::fs::write(dir.data(), "a file").unwrap();
     run(&mut Server::command(&dir)).failure(1, "data directory");
 }
+
+#[test]
+fn file_store_is_served_beside_the_store_and_kept() {
+    let dir = Dir::new();
+    let files = dir.beside("files");
+    for expected in [404, 200] {
+        let server = Server::start(Server::command(&dir).arg("--files").arg(&files));
+        assert_eq!(server.ask("GET", "/files/a/b", b"").0, expected);
+        assert_eq!(server.ask("PUT", "/files/a/b", b"bytes").0, 201);
+        assert_eq!(server.stop().0, Some(0));
+    }
+    let read = run(tallybook().args(["files", "read", "a/b", "--data"]).arg(&files)).success();
+    assert_eq!(read.stdout, b"bytes");
+    // Without the setting there is no file store.
+    let server = Server::start(&mut Server::command(&dir));
+    assert_eq!(server.ask("GET", "/files/a/b", b"").0, 400);
+}
+
+#[test]
+fn s3_is_served_to_who_has_credentials_or_on_loopback_to_all() {
+    let dir = Dir::new();
+    let command = || {
+        let mut command = Server::command(&dir);
+        command.args(["--s3", "127.0.0.1:0", "--files"]).arg(dir.beside("files"));
+        command
+    };
+    run(&mut command()).failure(2, "s3_credentials_file");
+    let credentials = dir.beside("credentials");
+    std::fs::write(&credentials, "# who\nAKIATEST  secret-of-no-use\n").unwrap();
+    let with_file = || {
+        let mut command = command();
+        command.arg("--s3-credentials-file").arg(&credentials);
+        command
+    };
+    run(&mut with_file()).failure(2, "chmod 600");
+    let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&credentials, own).unwrap();
+    for (mut command, status) in [(with_file(), 403), (command(), 200)] {
+        if status == 200 {
+            command.arg("--s3-anonymous");
+        }
+        let server = Server::start(&mut command);
+        let end = server.announcement.find(" (s3)").expect("S3 is announced");
+        let s3 = server.announcement[..end].rsplit_once("http://").unwrap().1.to_owned();
+        assert_eq!(ask(&s3, "GET", "/", b"").0, status);
+        assert_eq!(server.stop().0, Some(0));
+    }
+}

@@ -150,7 +150,8 @@ fn unsigned_requests_work_only_where_there_are_no_credentials() {
     let mut s3 = anonymous();
     s3.credentials = vec![S3Credentials::new("access", "secret-key").unwrap()];
     let door = Door::open(dir.path(), file_store(&dir.path().join("files")), s3);
-    for (method, target) in [("PUT", "/bucket"), ("GET", "/"), ("GET", "/b/k"), ("DELETE", "/b/k")]
+    for (method, target) in
+        [("PUT", "/bucket"), ("GET", "/"), ("GET", "/bucket/k"), ("DELETE", "/bucket/k")]
     {
         let (status, _, body) = door.ask(method, target, &[], b"");
         assert_eq!(status, 403, "{method} {target}");
