@@ -13,7 +13,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderValue, RETRY_AFTER,
+};
 use hyper::{Method, Request, Response, StatusCode};
 use parking_lot::RwLock;
 use s3s::auth::SimpleAuth;
@@ -91,6 +93,18 @@ impl Door {
         link: Rc<Link>,
         request: Request<Incoming>,
     ) -> Reply {
+        // botocore expects a 100 even for an empty body, takes the answer for it, and from then on reads
+        // every answer of the connection one too late (boto/botocore issue 3755).
+        let expects_in_vain =
+            request.headers().contains_key(EXPECT) && request.body().is_end_stream();
+        let mut reply = self.reply(link, request).await;
+        if expects_in_vain {
+            reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        reply
+    }
+
+    async fn reply(self: Arc<Self>, link: Rc<Link>, request: Request<Incoming>) -> Reply {
         let Some(share) = self.in_flight.try_take(1) else {
             let mut reply = explain(
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -177,6 +177,35 @@ fn forms_old_signatures_and_unsigned_frames_are_refused() {
 }
 
 #[test]
+fn connection_ends_after_a_body_that_was_expected_and_empty() {
+    let (_dir, door) = serving();
+    assert_eq!(door.status("PUT", "/bucket", b""), 200);
+    let put = |body: &str| {
+        let mut stream = TcpStream::connect(door.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!(
+            "PUT /bucket/key HTTP/1.1\r\nHost: {}\r\nExpect: 100-continue\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            door.address,
+            body.len()
+        );
+        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        while !answer.contains("200 OK") || !answer.ends_with("\r\n\r\n") {
+            let mut piece = [0; 1024];
+            let count = stream.read(&mut piece).unwrap();
+            assert!(count > 0, "{answer}");
+            answer.push_str(std::str::from_utf8(&piece[..count]).unwrap());
+        }
+        answer
+    };
+    let empty = put("");
+    assert!(!empty.contains("100 Continue") && empty.contains("connection: close"), "{empty}");
+    let full = put("value");
+    assert!(full.contains("100 Continue") && !full.contains("connection: close"), "{full}");
+}
+
+#[test]
 fn objects_and_files_are_apart() {
     let (_dir, door) = serving();
     door.status("PUT", "/bucket", b"");
