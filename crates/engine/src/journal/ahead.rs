@@ -20,18 +20,29 @@ const AHEAD_BYTES: u64 = 1 << 20;
 /// Bytes a writer backs when the thread has not come by: half a millisecond's work.
 const CATCH_UP_BYTES: u64 = 128 << 10;
 
+/// No system's pages are larger, huge ones apart, which files don't get.
+const PAGE_BYTES_MAX: u64 = 64 << 10;
+
 /// The map of a segment.
 #[derive(Debug)]
 pub(super) struct AheadMap {
     map: Arc<dyn SegmentMap>,
     capacity: u64,
     backed: AtomicU64,
+    /// Everything before is prepared for being written back; a multiple of `PAGE_BYTES_MAX`.
+    released: AtomicU64,
 }
 
 impl AheadMap {
     /// A map of `capacity` bytes, nothing of which is backed.
     pub(super) fn new(map: Arc<dyn SegmentMap>, capacity: u64) -> AheadMap {
-        AheadMap { map, capacity, backed: AtomicU64::new(0) }
+        let (backed, released) = (AtomicU64::new(0), AtomicU64::new(0));
+        AheadMap { map, capacity, backed, released }
+    }
+
+    /// The map for the next use of its segment's file: nothing of it is backed.
+    pub(super) fn again(&self) -> AheadMap {
+        AheadMap::new(self.map.clone(), self.capacity)
     }
 
     /// Backs everything before `end`.
@@ -61,6 +72,17 @@ impl AheadMap {
         self.map.populate(from, len).map_err(|source| Error::io("populate", path, source))?;
         self.backed.fetch_max(from + len, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Prepares everything before `end` for being written back. Requires: nothing is stored there any
+    /// more.
+    pub(super) fn release_upto(&self, end: u64) {
+        // The page that the next record starts in is still stored in.
+        let end = end / PAGE_BYTES_MAX * PAGE_BYTES_MAX;
+        let released = self.released.fetch_max(end, Ordering::AcqRel);
+        if released < end {
+            self.map.release(released, end - released);
+        }
     }
 
     /// Stores bytes. Requires: as `SegmentMap::write`, and `back_upto` their end.

@@ -218,6 +218,7 @@ impl Segment {
 
     /// Makes everything written so far durable.
     pub(super) fn sync(&self) -> Result<()> {
+        self.release_written();
         self.file("sync")?.sync_data().map_err(|source| Error::Io {
             op: "sync",
             path: self.path.clone(),
@@ -227,8 +228,15 @@ impl Segment {
 
     /// Asks the system to begin writing what was appended so far, and doesn't wait for it.
     pub(super) fn start_writeback(&self) {
+        self.release_written();
         if let Ok(file) = self.file("write back") {
             file.start_writeback(0, self.end());
+        }
+    }
+
+    fn release_written(&self) {
+        if let Some(map) = &self.map {
+            map.release_upto(self.end());
         }
     }
 

@@ -361,7 +361,7 @@ impl SegmentPool {
             return Ok(None);
         }
         let map = match old_map {
-            Some(map) => map,
+            Some(map) => Arc::new(map.again()),
             None => {
                 let map = file.map_segment(capacity);
                 Arc::new(AheadMap::new(

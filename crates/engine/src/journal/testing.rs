@@ -263,6 +263,7 @@ impl SegmentMap for TestMap {
         let bytes = self.file.data.lock()[from..from + len].to_vec();
         Bytes::from_owner(Slice { bytes, _shared: self.shared.clone() })
     }
+    fn release(&self, _offset: u64, _len: u64) {}
     fn is_shared(&self) -> bool {
         Arc::strong_count(&self.shared) > 1
     }

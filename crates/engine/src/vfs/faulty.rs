@@ -237,6 +237,10 @@ impl SegmentMap for FaultySegmentMap {
         self.inner.slice(offset, len)
     }
 
+    fn release(&self, offset: u64, len: u64) {
+        self.inner.release(offset, len);
+    }
+
     fn is_shared(&self) -> bool {
         self.inner.is_shared()
     }

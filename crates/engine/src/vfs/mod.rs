@@ -118,6 +118,10 @@ pub trait SegmentMap: Send + Sync + Debug {
     fn write(&self, offset: u64, bytes: &[u8]);
     /// The bytes of a range that was written and will not be written again.
     fn slice(&self, offset: u64, len: usize) -> Bytes;
+    /// Prepares a range for being written back, so that this costs the process less. It keeps its
+    /// bytes, in memory and in every slice. A hint. Requires: nothing is stored in it any more, until
+    /// it is populated again.
+    fn release(&self, offset: u64, len: u64);
     /// Whether a slice that was handed out, or a part of it, still lives, so that the file must not be
     /// reused. Empty slices don't count. Requires: no `slice` runs meanwhile.
     fn is_shared(&self) -> bool;

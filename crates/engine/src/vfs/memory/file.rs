@@ -199,6 +199,12 @@ impl SegmentMap for MemorySegment {
         Bytes::from_owner(Slice { bytes, _slices: self.slices.clone() })
     }
 
+    fn release(&self, offset: u64, len: u64) {
+        for page in self.pages(offset, len) {
+            page.store(false, Ordering::Release);
+        }
+    }
+
     fn is_shared(&self) -> bool {
         Arc::strong_count(&self.slices) > 1
     }
