@@ -144,7 +144,7 @@ impl Segment {
 
     /// Bytes of the file.
     pub fn capacity(&self) -> u64 {
-        self.capacity
+        if self.is_cut.load(Ordering::Acquire) { self.end() } else { self.capacity }
     }
 
     /// Offset behind the last complete record.
@@ -274,8 +274,10 @@ impl Segment {
     /// Requires: nothing will be appended.
     pub fn cut_to_end(&self) -> Result<()> {
         let io_error = |op| move |source| Error::io(op, &self.path, source);
-        let (file, end) = (self.file("cut")?, self.end());
+        let end = self.end();
         let header = SegmentHeader { file_bytes: end, ..self.header };
+        // The segment's own handle is gone once all is synced, and shared ones only read.
+        let file = self.files.fs.open(&self.path).map_err(io_error("open"))?;
         file.write_all_at(&header.encode(), 0).map_err(io_error("write"))?;
         file.set_len(end).map_err(io_error("cut"))?;
         self.mark_cut();

@@ -3,6 +3,7 @@
 //! 1. A background thread calls `prepare` until it says that there is nothing to do.
 //! 2. The writer calls `take` when its segment is full; it costs the opening of a file.
 //! 3. The store calls `give_back` with segments that nothing refers to any more.
+//! 4. A store at rest calls `rest`, and holds little more than its data then.
 //!
 //! Invariant: a file is called `*.journal` only once its header is durable, so that a bad header is
 //! always damage. A file gets a new number and a new salt for each use: old records never decode.
@@ -77,6 +78,8 @@ struct Inner {
     ready: VecDeque<Spare>,
     preparing: usize,
     returned: Vec<Returned>,
+    /// No spare was wanted since the store came to rest.
+    is_resting: bool,
 }
 
 /// Makes segments, ahead of need where it can.
@@ -130,6 +133,22 @@ impl SegmentPool {
         self.dead_bytes.store(bytes, Ordering::Relaxed);
     }
 
+    /// Keeps one spare of the smallest size and removes the others, for a store at rest.
+    pub fn rest(&self) -> Result<()> {
+        let smallest = self.make(self.options.segment_bytes_min, None)?;
+        let (ready, returned) = {
+            let mut inner = self.inner.lock();
+            let ready = std::mem::replace(&mut inner.ready, VecDeque::from([smallest]));
+            inner.is_resting = true;
+            (ready, std::mem::take(&mut inner.returned))
+        };
+        let ready = ready.iter().map(|spare| &spare.path);
+        for path in ready.chain(returned.iter().map(|file| &file.path)) {
+            self.remove(path);
+        }
+        Ok(())
+    }
+
     /// Removes spares that are far larger than the next segment should be.
     pub fn shrink(&self) {
         let target = self.target_bytes();
@@ -174,6 +193,7 @@ impl SegmentPool {
                 return Ok(false);
             }
             inner.preparing += 1;
+            inner.is_resting = false;
             let (mut fitting, outgrown): (Vec<_>, Vec<_>) =
                 inner.returned.drain(..).partition(|file| file.capacity == target);
             let returned = fitting.pop();
@@ -293,7 +313,8 @@ impl SegmentPool {
         {
             let mut inner = self.inner.lock();
             let held = inner.ready.len() + inner.preparing + inner.returned.len();
-            if held < SPARES_MAX && file.capacity == self.target_bytes() {
+            let is_wanted = held < SPARES_MAX && !inner.is_resting;
+            if is_wanted && file.capacity == self.target_bytes() {
                 inner.returned.push(file);
                 return;
             }

@@ -158,6 +158,19 @@ impl JournalWriter {
         {
             return Ok((active.clone(), false));
         }
+        let segment =
+            self.start_segment(record_bytes, may_use_reserve, next_seqno, written_at_ms)?;
+        Ok((segment, true))
+    }
+
+    /// Closes the active segment, if there is one, and starts a new one with room for a record.
+    pub fn start_segment(
+        &mut self,
+        record_bytes: u64,
+        may_use_reserve: bool,
+        next_seqno: SeqNo,
+        written_at_ms: u64,
+    ) -> Result<Arc<Segment>> {
         self.pool.set_scale(self.lsn);
         // Until there is a new segment the old one goes on: a smaller record may still fit.
         let spare = self
@@ -177,7 +190,7 @@ impl JournalWriter {
             return Err(error);
         }
         self.active = Some(segment.clone());
-        Ok((segment, true))
+        Ok(segment)
     }
 
     fn write_start(

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::compacting::{Compacted, IDLE_AFTER};
 use super::inner::Inner;
+use super::rest::REST_AFTER;
 use crate::error::Error;
 use crate::resources::{Participant, Work};
 use crate::version::VersionEdit;
@@ -47,8 +48,15 @@ impl Participant for Inner {
                 true
             }
             Ok(false) => {
-                if idle && self.flushes.lock().pending.is_empty() {
+                if self.idle_for() >= REST_AFTER && self.flushes.lock().pending.is_empty() {
                     self.settled.store(true, Ordering::Relaxed);
+                    match self.rest() {
+                        Ok(()) => *self.background_error.lock() = None,
+                        Err(error) => {
+                            self.settled.store(false, Ordering::Relaxed);
+                            self.note_background_error(&error);
+                        }
+                    }
                 }
                 false
             }
@@ -135,7 +143,8 @@ impl Inner {
 
     /// Makes one journal segment ready ahead of need; whether it did.
     fn prepare_spare(&self) -> bool {
-        if self.log.lock().is_empty() || !self.pool.wants_spare() {
+        let is_at_rest = self.settled.load(Ordering::Relaxed);
+        if is_at_rest || self.log.lock().is_empty() || !self.pool.wants_spare() {
             return false;
         }
         // On a full disk, what frees space comes first.

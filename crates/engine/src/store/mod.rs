@@ -18,6 +18,7 @@ mod tree;
 mod flushing;
 mod compacting;
 mod collecting;
+mod rest;
 mod background;
 mod maintenance;
 mod open;

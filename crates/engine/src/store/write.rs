@@ -290,6 +290,8 @@ impl Inner {
         }
         if self.settled.load(Ordering::Relaxed) {
             self.settled.store(false, Ordering::Relaxed);
+            // Spares went when the store came to rest.
+            self.request(Work::Prepare);
         }
     }
 }

@@ -43,7 +43,7 @@ pub fn prepare() {
 fn base() -> &'static (u64, Instant) {
     static BASE: OnceLock<(u64, Instant)> = OnceLock::new();
     #[cfg(target_arch = "x86_64")]
-    return BASE.get_or_init(|| (counter(), Instant::now()));
+    return BASE.get_or_init(together);
     #[cfg(not(target_arch = "x86_64"))]
     return BASE.get_or_init(|| (0, Instant::now()));
 }
@@ -55,12 +55,25 @@ fn ns_per_cycle() -> f64 {
         loop {
             let elapsed = instant.elapsed();
             if elapsed >= CALIBRATION {
-                let passed = counter().saturating_sub(cycles).max(1);
-                return elapsed.as_nanos() as f64 / passed as f64;
+                let (counted, at) = together();
+                let passed = counted.saturating_sub(cycles).max(1);
+                return (at - instant).as_nanos() as f64 / passed as f64;
             }
             std::thread::sleep(CALIBRATION - elapsed);
         }
     })
+}
+
+/// Counter and clock at one moment: of several readings the one in which least time passed, so that
+/// being put off the processor between the two doesn't count.
+fn together() -> (u64, Instant) {
+    let readings = (0..8).map(|_| {
+        let counted = counter();
+        let at = Instant::now();
+        (counter().saturating_sub(counted), counted, at)
+    });
+    let (_, counted, at) = readings.min_by_key(|reading| reading.0).expect("there are several");
+    (counted, at)
 }
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ use crate::spec::Durability;
 /// The target's name.
 pub const NAME: &str = "tallybook";
 /// Background work has settled when nothing happened for so long; the engine itself calls a store
-/// idle after 1 s, and then begins with what it put off.
-const QUIET: Duration = Duration::from_millis(1500);
+/// idle after 1 s, and then begins with what it put off, and at rest after 3 s.
+const QUIET: Duration = Duration::from_millis(3500);
 /// Background threads, by the beginning of their names. Without background work the second is woken
 /// now and then to find that it has nothing to do, which is not to be waited for.
 const THREADS: [&str; 2] = ["tally-flush", "tally-compact"];

@@ -1,0 +1,193 @@
+//! Rest: what a store that nobody writes to gives back.
+//!
+//! A busy store holds journal segments ready, and goes on in one of which much is dead or not yet
+//! written. After a while without writes,
+//!
+//! 1. the spares go, but for one of the smallest size;
+//! 2. if everything is flushed, the journal goes on in that one, so that the segment before it goes,
+//!    or, if it holds values, is cut behind the last of them.
+//!
+//! Then a store takes what its tables and values take, and 4 MiB.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::inner::Inner;
+use crate::error::Result;
+use crate::journal::{JournalPosition, Segment};
+use crate::version::VersionEdit;
+
+/// Without a write for this long a store is at rest. More than the second after which it is idle: to
+/// rest and to wake costs a few syncs.
+pub(super) const REST_AFTER: Duration = Duration::from_secs(3);
+
+/// A store rests for this share of what it holds, as a divisor.
+const REST_SHARE: u64 = 32;
+
+impl Inner {
+    /// Gives back what only a busy store needs, if it is worth it. Requires: nothing waits for a flush.
+    pub(super) fn rest(&self) -> Result<()> {
+        let _preparing = self.preparing.lock();
+        if self.pool.is_disk_full() || !self.is_rest_worthwhile() {
+            return Ok(());
+        }
+        self.pool.rest()?;
+        match self.leave_segment()? {
+            Some((segment, position)) => self.let_segment_go(segment, position),
+            None => Ok(()),
+        }
+    }
+
+    fn is_rest_worthwhile(&self) -> bool {
+        let (_, spare_bytes) = self.pool.spares();
+        let active = self.log.lock().last().map_or(0, |log| log.segment.capacity());
+        let version = &self.state.load().version;
+        let tables: u64 = version.levels.iter().map(|level| level.bytes()).sum();
+        let segments: u64 = version.segments.kept().map(|kept| kept.end_offset).sum();
+        spare_bytes + active > self.options.segment_bytes_min + (tables + segments) / REST_SHARE
+    }
+
+    /// Has the journal go on in a new segment if everything before is flushed; answers the segment it
+    /// was in, and where it goes on.
+    fn leave_segment(&self) -> Result<Option<(Arc<Segment>, JournalPosition)>> {
+        let mut commit = self.commit.lock();
+        self.check_writable()?;
+        let state = self.state.load_full();
+        if !state.active.is_empty() || !state.immutables.is_empty() {
+            return Ok(None);
+        }
+        let Some(left) = commit.writer.active().cloned() else { return Ok(None) };
+        let (next_seqno, now_ms) = (commit.last_seqno + 1, self.resources.clock.now_ms());
+        commit.writer.start_segment(0, false, next_seqno, now_ms)?;
+        self.note_rotation(&commit);
+        let position = commit.writer.position();
+        commit.memtable_start = position;
+        Ok(Some((left, position)))
+    }
+
+    /// Has replay start behind a segment that was left, which then goes, or is cut if it holds values.
+    fn let_segment_go(&self, left: Arc<Segment>, position: JournalPosition) -> Result<()> {
+        self.sync_upto(position.lsn)?;
+        let mut tree = self.tree.lock();
+        let version = self.state.load().version.clone();
+        // Whoever wrote meanwhile may have filled a memtable already.
+        if version.replay_from.lsn >= position.lsn {
+            return Ok(());
+        }
+        if version.segments.live(left.number()).count > 0 {
+            left.cut_to_end()?;
+        }
+        let edit = VersionEdit {
+            replay_from: Some(position),
+            journal_synced: Some(position),
+            ..VersionEdit::default()
+        };
+        self.install(&mut tree, edit, |_| {})?;
+        self.named_segment.store(position.segment, Ordering::Relaxed);
+        drop((tree, left));
+        self.remove_obsolete();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::resources::{Participant, ResourceOptions, Resources};
+    use crate::vfs::{CrashMode, FileSystem, ManualClock, MemoryFileSystem};
+    use crate::{Options, Store};
+
+    const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+
+    fn open(fs: &MemoryFileSystem, clock: &Arc<ManualClock>) -> Store {
+        let options = Options {
+            memtable_bytes: 64 << 10,
+            segment_bytes_min: SEGMENT_BYTES_MIN,
+            segment_bytes_max: 1 << 20,
+            write_buffer_bytes: 256 << 10,
+            ..Options::default()
+        };
+        let fs = Arc::new(fs.clone());
+        let resources = Resources::inline(ResourceOptions::default(), fs, clock.clone());
+        Store::open_with("/s", options, resources).unwrap()
+    }
+
+    fn value(at: u32, bytes: usize) -> Vec<u8> {
+        at.to_le_bytes().repeat(bytes / 4)
+    }
+
+    fn journal_bytes(fs: &MemoryFileSystem) -> u64 {
+        let names = fs.list(Path::new("/s")).unwrap();
+        let journals = names.iter().filter(|name| name.ends_with(".journal"));
+        journals.map(|name| fs.open_read(&Path::new("/s").join(name)).unwrap().len().unwrap()).sum()
+    }
+
+    /// Lets time pass, and whatever is to be done then happen.
+    fn wait(store: &Store, clock: &ManualClock) {
+        clock.advance(REST_AFTER);
+        store.inner.tick();
+        while store.inner.prepare_step()
+            || store.inner.flush_step()
+            || store.inner.compaction_step()
+        {}
+    }
+
+    fn check(store: &Store, count: u32, bytes: usize) {
+        for at in 0..count {
+            assert!(store.get(&at.to_be_bytes()).unwrap().unwrap() == value(at, bytes), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_store_at_rest_holds_its_data_and_a_small_segment() {
+        for bytes in [100, 4000] {
+            let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+            let store = open(&fs, &clock);
+            let count = 1_000_000 / bytes as u32;
+            for at in 0..count {
+                store.put(&at.to_be_bytes(), &value(at, bytes)).unwrap();
+            }
+            let busy = journal_bytes(&fs);
+            store.flush().unwrap();
+            wait(&store, &clock);
+            let at_rest = journal_bytes(&fs);
+            let stats = store.stats();
+            // A full segment ends with room for less than a record.
+            let values = stats.segment_bytes + stats.segments * (bytes as u64 + 100);
+            assert!(busy > values + 3 * SEGMENT_BYTES_MIN, "{busy} bytes when busy");
+            assert!(at_rest <= values + SEGMENT_BYTES_MIN, "{at_rest} of {values} bytes of values");
+            wait(&store, &clock);
+            assert_eq!(journal_bytes(&fs), at_rest, "rest makes no work");
+            // It wakes, and what it wrote before and after outlives a crash.
+            for at in count..count + 200 {
+                store.put(&at.to_be_bytes(), &value(at, bytes)).unwrap();
+            }
+            check(&store, count + 200, bytes);
+            store.sync().unwrap();
+            let crashed = fs.image().crash(CrashMode::LoseUnsynced, 1);
+            drop(store);
+            check(&open(&crashed, &clock), count + 200, bytes);
+        }
+    }
+
+    #[test]
+    fn a_store_with_something_unflushed_keeps_its_segment() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = open(&fs, &clock);
+        for at in 0..1000 {
+            store.put(&u32::to_be_bytes(at), &value(at, 100)).unwrap();
+        }
+        store.flush().unwrap();
+        store.put(b"last", b"value").unwrap();
+        wait(&store, &clock);
+        assert_eq!(store.stats().spare_segments, 1);
+        let crashed = fs.image().crash(CrashMode::KeepAll, 1);
+        drop(store);
+        let store = open(&crashed, &clock);
+        check(&store, 1000, 100);
+        assert_eq!(store.get(b"last").unwrap().unwrap(), "value");
+    }
+}
