@@ -6,7 +6,7 @@
 //! uncovered, a deletion (or an expired entry) of the oldest stripe has done its work and goes too.
 
 use crate::head::EntryRef;
-use crate::key::{SEQNO_MAX, SeqNo};
+use crate::key::{self, SEQNO_MAX, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
 
 /// Decides entry by entry, in internal order.
@@ -49,7 +49,7 @@ impl<'a> Retain<'a> {
     /// Whether `entry` is kept. Requires: calls come in internal order.
     pub fn keeps(&mut self, user_key: &[u8], entry: &EntryRef<'_>) -> bool {
         let stripe = self.stripe(entry.seqno);
-        if self.last_key != user_key || self.last_stripe.is_none() {
+        if self.last_stripe.is_none() || !key::same(&self.last_key, user_key) {
             self.last_key.clear();
             self.last_key.extend_from_slice(user_key);
         } else if self.last_stripe == Some(stripe) {

@@ -129,7 +129,7 @@ impl TableBuilder {
     pub fn add(&mut self, user_key: &[u8], entry: &EntryRef<'_>) -> Result<()> {
         check_key(user_key)?;
         self.check_body(&entry.body)?;
-        let new_key = self.last_key != user_key;
+        let new_key = !key::same(&self.last_key, user_key);
         if new_key {
             assert!(*user_key > self.last_key[..], "keys are added in ascending order");
         } else {

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use crate::coding::{Decoder, put_bytes, put_varint};
-use crate::key::KEY_BYTES_MAX;
+use crate::key::{self, KEY_BYTES_MAX};
 use crate::sstable::frame::TRAILER_BYTES;
 
 /// Data blocks start at multiples of this.
@@ -81,6 +81,11 @@ struct Fence {
 pub(super) struct Fences {
     section: Bytes,
     fences: Box<[Fence]>,
+    /// Bytes that all first keys begin with.
+    common_bytes: usize,
+    /// Eight bytes of each first key behind those, big-endian: a search looks at these, which lie
+    /// together, and at whole keys only where they are equal.
+    words: Box<[u64]>,
 }
 
 impl Fences {
@@ -113,7 +118,15 @@ impl Fences {
         if decoder.remaining() != 0 || end != data_end {
             return None;
         }
-        Some(Fences { section, fences: fences.into_boxed_slice() })
+        let key_of =
+            |fence: &Fence| &section[fence.key_start as usize..][..fence.key_bytes as usize];
+        // Keys ascend, so what the first and the last share, all share.
+        let common_bytes = match (fences.first(), fences.last()) {
+            (Some(first), Some(last)) => key::common_prefix(key_of(first), key_of(last)),
+            _ => 0,
+        };
+        let words = fences.iter().map(|fence| key::word(&key_of(fence)[common_bytes..])).collect();
+        Some(Fences { fences: fences.into_boxed_slice(), common_bytes, words, section })
     }
 
     /// Number of blocks.
@@ -149,7 +162,18 @@ impl Fences {
     /// Number of blocks whose first key is below `user_key`. The first version of the key is in the
     /// last of these, or else starts the block behind it.
     pub(super) fn count_below(&self, user_key: &[u8]) -> usize {
-        self.fences.partition_point(|fence| self.key_of(fence) < user_key)
+        let common = match self.fences.first() {
+            Some(first) => &self.key_of(first)[..self.common_bytes],
+            None => return 0,
+        };
+        let Some(rest) = user_key.strip_prefix(common) else {
+            return if user_key < common { 0 } else { self.len() };
+        };
+        let word = key::word(rest);
+        let below = self.words.partition_point(|&other| other < word);
+        let same = self.words[below..].partition_point(|&other| other == word);
+        let same = &self.fences[below..below + same];
+        below + same.partition_point(|fence| self.key_of(fence) < user_key)
     }
 
     /// Offset behind the last block.
@@ -159,7 +183,7 @@ impl Fences {
 
     /// Memory held, the section included.
     pub(super) fn resident_bytes(&self) -> usize {
-        self.section.len() + size_of_val(&*self.fences)
+        self.section.len() + size_of_val(&*self.fences) + size_of_val(&*self.words)
     }
 
     #[inline]
@@ -184,7 +208,7 @@ mod tests {
         assert_eq!(handles.iter().map(|h| h.offset).collect::<Vec<_>>(), [0, 16, 128]);
         assert_eq!(fences.data_end(), 138);
         assert_eq!(fences.handle(3), None);
-        for (key, below) in [("a", 0), ("b", 0), ("c", 1), ("d", 1), ("e", 3)] {
+        for (key, below) in [("", 0), ("a", 0), ("b", 0), ("c", 1), ("d", 1), ("d0", 3), ("e", 3)] {
             assert_eq!(fences.count_below(key.as_bytes()), below);
         }
         for end in [0, 16, 137, 139, u64::MAX] {
@@ -192,6 +216,29 @@ mod tests {
         }
         for len in 0..section.len() {
             assert!(Fences::decode(section.slice(..len), 138).is_none());
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_search_counts_the_blocks_that_begin_below(
+            mut keys in proptest::collection::vec("[ab]{0,3}(prefix)?[ab]{1,12}", 1..20),
+            common in "[ab]{0,9}",
+            probes in proptest::collection::vec("[ab]{0,3}(prefix)?[ab]{0,12}", 20),
+        ) {
+            keys.iter_mut().for_each(|key| key.insert_str(0, &common));
+            keys.sort();
+            let mut builder = FencesBuilder::default();
+            keys.iter().for_each(|key| builder.add(3, key.as_bytes()));
+            // A trailer makes each frame a multiple of 8 but for the last.
+            let frame = 3 + TRAILER_BYTES as u64;
+            let data_end = (keys.len() as u64 - 1) * frame.next_multiple_of(8) + frame;
+            let fences = Fences::decode(Bytes::from(builder.finish()), data_end).unwrap();
+            let near = probes.iter().map(|probe| format!("{common}{probe}"));
+            for probe in probes.iter().cloned().chain(near).chain(keys.iter().cloned()) {
+                let expected = keys.iter().filter(|key| **key < probe).count();
+                proptest::prop_assert_eq!(fences.count_below(probe.as_bytes()), expected, "{}", probe);
+            }
         }
     }
 

@@ -286,7 +286,7 @@ impl Cursor {
         let mut steps = 0;
         while self.merged.valid() {
             let (user_key, seqno) = self.merged.internal_key();
-            let is_older = passed && *user_key == self.key[..];
+            let is_older = passed && key::same(user_key, &self.key);
             if !is_older {
                 if self.bounds.is_beyond(user_key) {
                     break;
