@@ -40,13 +40,7 @@ type PreparedEntry = (u64, Bucket, Vec<u8>, Vec<u8>);
 
 /// Tests a condition against the version of what has a name.
 pub(crate) fn check_condition(condition: Option<Condition>, current: Option<u64>) -> Result<()> {
-    let holds = match condition {
-        None => true,
-        Some(Condition::Absent) => current.is_none(),
-        Some(Condition::Present) => current.is_some(),
-        Some(Condition::Version(wanted)) => current == Some(wanted),
-        Some(Condition::NotVersion(unwanted)) => current != Some(unwanted),
-    };
+    let holds = condition.is_none_or(|condition| condition.holds(current));
     if holds { Ok(()) } else { Err(Error::Conflict { current }) }
 }
 

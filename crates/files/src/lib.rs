@@ -37,7 +37,7 @@ pub use options::{
     CopyOptions, CreateOptions, ListOptions, OpenOptions, ReadOptions, UnlinkOptions,
     VerifyOptions, WriteOptions,
 };
-pub use placement::ReferenceId;
+pub use placement::{ReferenceId, hex};
 pub use reader::Reader;
 pub use reaper::Reaped;
 pub use record::Stat;

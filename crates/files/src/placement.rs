@@ -46,7 +46,7 @@ impl ReferenceId {
 
 impl std::fmt::Display for ReferenceId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex(&self.0))
     }
 }
 
@@ -76,6 +76,15 @@ pub fn spill_order(home: u8, bucket_count: usize) -> impl Iterator<Item = u8> {
     (0..bucket_count).map(move |step| home ^ step as u8)
 }
 
+/// Bytes as hex digits, in lower case.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes every write");
+        text
+    })
+}
+
 fn from_hex(digits: &str) -> Option<[u8; KEY_BYTES]> {
     let mut key = [0; KEY_BYTES];
     if digits.len() != 2 * KEY_BYTES {
@@ -93,10 +102,6 @@ mod tests {
     use super::*;
 
     const REFERENCE: &str = "adc83b19e793491b1c6ea0fd8b46cd9f32e592fc";
-
-    fn hex(key: &[u8; KEY_BYTES]) -> String {
-        ReferenceId(*key).to_string()
-    }
 
     #[test]
     fn keys_and_buckets_are_those_of_kfs() {

@@ -87,6 +87,18 @@ pub enum Condition {
     NotVersion(SeqNo),
 }
 
+impl Condition {
+    /// Whether it holds of a key whose value is of this version, `None` if it has none.
+    pub fn holds(self, version: Option<SeqNo>) -> bool {
+        match self {
+            Condition::Absent => version.is_none(),
+            Condition::Present => version.is_some(),
+            Condition::Version(wanted) => version == Some(wanted),
+            Condition::NotVersion(unwanted) => version != Some(unwanted),
+        }
+    }
+}
+
 /// How one write is made. The default: the store's durability, no expiry, no attributes, no
 /// condition.
 #[derive(Debug, Clone, Default)]

@@ -297,13 +297,7 @@ impl Inner {
 }
 
 fn check_condition(condition: Condition, version: Option<SeqNo>) -> Result<()> {
-    let holds = match condition {
-        Condition::Absent => version.is_none(),
-        Condition::Present => version.is_some(),
-        Condition::Version(wanted) => version == Some(wanted),
-        Condition::NotVersion(unwanted) => version != Some(unwanted),
-    };
-    if holds { Ok(()) } else { Err(Error::Conflict { current: version }) }
+    if condition.holds(version) { Ok(()) } else { Err(Error::Conflict { current: version }) }
 }
 
 /// Puts one change into a memtable.

@@ -17,7 +17,7 @@ use tallybook::Condition;
 
 use crate::error::{Error, Result};
 use crate::options::WriteOptions;
-use crate::placement::{KEY_BYTES, ReferenceId};
+use crate::placement::{KEY_BYTES, ReferenceId, hex};
 use crate::store::FileStore;
 use leveldb::{Contents, Place};
 
@@ -103,10 +103,6 @@ impl FileStore {
         progress(256, 256);
         Ok(import.report)
     }
-}
-
-fn hex(key: &[u8]) -> String {
-    key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn names_by_key(names: &[String]) -> HashMap<String, String> {

@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::HeaderMap;
 use serde_json::{Value, json};
 use tallybook_files::placement::is_reserved;
-use tallybook_files::{FileStore, ListEntry, ListOptions, Page, Stat, Totals};
+use tallybook_files::{FileStore, ListEntry, ListOptions, Page, Stat, Totals, hex};
 
-use super::{file_error, hex};
+use super::file_error;
 use crate::api::{Answer, Api};
 use crate::engine::Engine;
 use crate::query::{parameters, percent_decode};

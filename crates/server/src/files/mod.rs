@@ -16,7 +16,7 @@ use bytes::Bytes;
 use hyper::header::{ACCEPT_RANGES, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode, Uri};
 use tallybook_files::placement::{NAME_BYTES_MAX, is_reserved};
-use tallybook_files::{Error, Stat};
+use tallybook_files::{Error, Stat, hex};
 
 use crate::api::Api;
 use crate::conditions::write_tag;
@@ -125,13 +125,4 @@ fn describe_version(headers: &mut HeaderMap, stat: &Stat) {
     if let Some(md5) = &stat.md5 {
         insert(headers, MD5, Bytes::from(hex(md5)));
     }
-}
-
-/// Bytes as hex digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes every write");
-        text
-    })
 }

@@ -6,7 +6,7 @@ use s3s::dto::{
     ListObjectsV2Output, ObjectStorageClass, ObjectVersion, ObjectVersionStorageClass,
 };
 use s3s::{S3Result, s3_error};
-use tallybook_files::{ListEntry, ListOptions};
+use tallybook_files::{ListEntry, ListOptions, hex};
 
 use super::buckets::owner;
 use super::failure::failed;
@@ -226,7 +226,7 @@ fn contents(listed: &Listed, with_owner: bool) -> Vec<s3s::dto::Object> {
 
 /// A token is the key in hex: opaque, and safe in a query and in XML.
 fn encode_token(key: &str) -> String {
-    crate::files::hex(key.as_bytes())
+    hex(key.as_bytes())
 }
 
 fn decode_token(token: &str) -> S3Result<String> {

@@ -9,10 +9,9 @@ use s3s::S3Result;
 use s3s::dto::{ChecksumType, ETag, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tallybook_files::Stat;
+use tallybook_files::{Stat, hex};
 
 use super::failure::damaged;
-use crate::files::hex;
 
 /// Most bytes of user metadata, names and values together, as S3 has it.
 pub(crate) const USER_METADATA_BYTES_MAX: usize = 2 << 10;

@@ -19,7 +19,7 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Result, s3_error};
 use tallybook_files::{
-    Condition, CopyOptions, Error, ListEntry, ReadOptions, Stat, WriteOptions, Writer,
+    Condition, CopyOptions, Error, ListEntry, ReadOptions, Stat, WriteOptions, Writer, hex,
 };
 
 use super::buckets::owner;
@@ -33,7 +33,6 @@ use super::objects::{
 };
 use super::receive::{Delivery, commit};
 use super::shelf::Shelf;
-use crate::files::hex;
 
 /// Parts are numbered from 1 to this.
 const PARTS_MAX: i32 = 10_000;
