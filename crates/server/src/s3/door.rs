@@ -44,6 +44,19 @@ pub(crate) struct Door {
     retry_after: HeaderValue,
 }
 
+/// Keeps sweeping. When dropped, a sweep under way stops before its next entry.
+pub(crate) struct Sweeper {
+    is_stopped: Arc<AtomicBool>,
+    _ticker: Ticker,
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        // The ticker is dropped after this, and waits for the sweep.
+        self.is_stopped.store(true, Relaxed);
+    }
+}
+
 impl Door {
     pub(crate) fn new(
         options: &S3Options,
@@ -72,19 +85,22 @@ impl Door {
         })
     }
 
-    /// Sweeps now and each hour, until the ticker is dropped.
-    pub(crate) fn keep_swept(self: &Arc<Self>) -> Result<Ticker> {
+    /// Sweeps now and each hour, until the sweeper is dropped.
+    pub(crate) fn keep_swept(self: &Arc<Self>) -> Result<Sweeper> {
         let door = self.clone();
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let told = is_stopped.clone();
         let sweep = move || {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-            match door.shelf.sweep(now_ms, door.upload_days_max) {
+            match door.shelf.sweep(now_ms, door.upload_days_max, &|| told.load(Relaxed)) {
                 Ok(swept) => tracing::debug!(?swept, "s3 swept"),
                 Err(error) => tracing::warn!(%error, "s3 was not swept; it is tried again"),
             }
         };
-        Ticker::start("tallybook-s3-sweep", SWEEP_PERIOD, sweep)
-            .map_err(|source| Error::Io { what: "a thread", source })
+        let ticker = Ticker::start("tallybook-s3-sweep", SWEEP_PERIOD, sweep)
+            .map_err(|source| Error::Io { what: "a thread", source })?;
+        Ok(Sweeper { is_stopped, _ticker: ticker })
     }
 
     /// Answers a request.

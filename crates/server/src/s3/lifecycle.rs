@@ -3,6 +3,8 @@
 //! A sweep unlinks objects that are due by their bucket's rules, ends uploads that are stale, and takes
 //! parts whose upload is gone. An object is due at the first midnight (UTC) after so many days, as in S3.
 
+use std::ops::ControlFlow;
+
 use s3s::dto::{
     AbortIncompleteMultipartUpload, BucketLifecycleConfiguration, ExpirationStatus,
     GetBucketLifecycleConfigurationOutput, LifecycleExpiration, LifecycleRule,
@@ -155,89 +157,130 @@ impl Shelf {
     }
 
     /// Sweeps every bucket as of `now_ms`. Uploads older than `upload_days_max` are stale in any case.
-    pub(crate) fn sweep(&self, now_ms: u64, upload_days_max: u32) -> S3Result<Swept> {
+    /// `is_stopped` is asked before every entry that is looked at; once it says so, the sweep is over
+    /// and says what it had done.
+    pub(crate) fn sweep(
+        &self,
+        now_ms: u64,
+        upload_days_max: u32,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> S3Result<Swept> {
+        let swept = Swept::default();
+        let mut sweep = Sweep { shelf: self, now_ms, upload_days_max, is_stopped, swept };
+        // Whether it was stopped, who stopped it knows.
+        let _ = sweep.run()?;
+        Ok(sweep.swept)
+    }
+}
+
+/// A sweep under way. Its methods answer `Break` when it is to stop.
+struct Sweep<'a> {
+    shelf: &'a Shelf,
+    now_ms: u64,
+    upload_days_max: u32,
+    is_stopped: &'a dyn Fn() -> bool,
+    swept: Swept,
+}
+
+impl Sweep<'_> {
+    fn run(&mut self) -> S3Result<ControlFlow<()>> {
         let mut buckets: Vec<(String, BucketMeta)> = Vec::new();
-        self.each(layout::BUCKETS, None, |entry| {
+        self.shelf.each(layout::BUCKETS, None, |entry| {
             if let ListEntry::File(stat) = entry {
                 let name = stat.name[layout::BUCKETS.len()..].to_owned();
                 buckets.push((name, decode(&stat.attributes)?));
             }
             Ok(())
         })?;
-        let mut swept = Swept::default();
         for (bucket, meta) in &buckets {
-            self.sweep_objects(bucket, &meta.lifecycle, now_ms, &mut swept)?;
-            self.sweep_uploads(bucket, &meta.lifecycle, now_ms, upload_days_max, &mut swept)?;
+            if self.sweep_objects(bucket, &meta.lifecycle)?.is_break()
+                || self.sweep_uploads(bucket, &meta.lifecycle)?.is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        self.sweep_parts(&mut swept)?;
-        Ok(swept)
+        self.sweep_parts()
     }
 
-    fn sweep_objects(
-        &self,
-        bucket: &str,
-        rules: &[Rule],
-        now_ms: u64,
-        swept: &mut Swept,
-    ) -> S3Result<()> {
+    /// Visits the files with this prefix until the sweep is to stop.
+    fn each_file(
+        &mut self,
+        prefix: &str,
+        mut visit: impl FnMut(&mut Self, Stat) -> S3Result<()>,
+    ) -> S3Result<ControlFlow<()>> {
+        self.shelf.each_until(prefix, None, |entry| {
+            if (self.is_stopped)() {
+                return Ok(ControlFlow::Break(()));
+            }
+            if let ListEntry::File(stat) = entry {
+                visit(self, stat)?;
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
+    fn sweep_objects(&mut self, bucket: &str, rules: &[Rule]) -> S3Result<ControlFlow<()>> {
         let base = layout::objects(bucket);
         let expires = |rule: &&Rule| rule.expire_days.is_some() || rule.expire_at_ms.is_some();
         for rule in rules.iter().filter(|rule| rule.is_enabled).filter(expires) {
-            self.each(&format!("{base}{}", rule.prefix), None, |entry| {
-                let ListEntry::File(stat) = entry else { return Ok(()) };
-                if !rule.expires(&stat.name[base.len()..], &stat, now_ms) {
+            let swept = self.each_file(&format!("{base}{}", rule.prefix), |sweep, stat| {
+                if !rule.expires(&stat.name[base.len()..], &stat, sweep.now_ms) {
                     return Ok(());
                 }
                 // What was put under the key since the listing stays.
                 let condition = Some(Condition::Version(stat.version));
                 let options = UnlinkOptions { condition, ..UnlinkOptions::default() };
-                match self.files.unlink(&stat.name, options) {
-                    Ok(unlinked) => swept.objects += u64::from(unlinked),
+                match sweep.shelf.files.unlink(&stat.name, options) {
+                    Ok(unlinked) => sweep.swept.objects += u64::from(unlinked),
                     Err(Error::Conflict { .. }) => {}
                     Err(error) => return Err(failed(error)),
                 }
                 Ok(())
             })?;
+            if swept.is_break() {
+                return Ok(swept);
+            }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
-    fn sweep_uploads(
-        &self,
-        bucket: &str,
-        rules: &[Rule],
-        now_ms: u64,
-        upload_days_max: u32,
-        swept: &mut Swept,
-    ) -> S3Result<()> {
+    fn sweep_uploads(&mut self, bucket: &str, rules: &[Rule]) -> S3Result<ControlFlow<()>> {
         let base = layout::uploads(bucket);
         let mut stale = Vec::new();
-        self.each(&base, None, |entry| {
-            let ListEntry::File(stat) = entry else { return Ok(()) };
+        let listed = self.each_file(&base, |sweep, stat| {
             let key = decode::<super::meta::ObjectMeta>(&stat.attributes)?.key;
             let by_rules = rules
                 .iter()
                 .filter(|rule| rule.is_enabled && key.starts_with(&rule.prefix))
                 .filter_map(|rule| rule.abort_upload_days);
-            let days = by_rules.chain([upload_days_max]).min().unwrap_or(upload_days_max);
-            if now_ms >= stat.written_at_ms.saturating_add(u64::from(days) * DAY_MS) {
+            let days_max = sweep.upload_days_max;
+            let days = by_rules.chain([days_max]).min().unwrap_or(days_max);
+            if sweep.now_ms >= stat.written_at_ms.saturating_add(u64::from(days) * DAY_MS) {
                 stale.push(stat.name[base.len()..].to_owned());
             }
             Ok(())
         })?;
-        for upload in stale {
-            self.end_upload(bucket, &upload)?;
-            swept.uploads += 1;
+        if listed.is_break() {
+            return Ok(listed);
         }
-        Ok(())
+        for upload in stale {
+            self.shelf.end_upload_note(bucket, &upload)?;
+            self.swept.uploads += 1;
+            // What a stop leaves of the parts, the next sweep takes.
+            let parts = layout::parts(bucket, &upload);
+            let ended =
+                self.each_file(&parts, |sweep, stat| sweep.shelf.unlink(&stat.name).map(|_| ()))?;
+            if ended.is_break() {
+                return Ok(ended);
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Takes parts whose upload is gone: what a kill left of one that was ended.
-    fn sweep_parts(&self, swept: &mut Swept) -> S3Result<()> {
-        let mut orphans = Vec::new();
+    fn sweep_parts(&mut self) -> S3Result<ControlFlow<()>> {
         let mut last: Option<(String, bool)> = None;
-        self.each(layout::PARTS, None, |entry| {
-            let ListEntry::File(stat) = entry else { return Ok(()) };
+        self.each_file(layout::PARTS, |sweep, stat| {
             let rest = &stat.name[layout::PARTS.len()..];
             let of = rest.rsplit_once('/').map_or(rest, |(of, _)| of).to_owned();
             let known =
@@ -246,19 +289,16 @@ impl Shelf {
                 Some(is_there) => is_there,
                 None => {
                     let (bucket, upload) = of.split_once('/').unwrap_or((&of, ""));
-                    self.files.stat(&layout::upload(bucket, upload)).map_err(failed)?.is_some()
+                    let note = layout::upload(bucket, upload);
+                    sweep.shelf.files.stat(&note).map_err(failed)?.is_some()
                 }
             };
             last = Some((of, is_there));
             if !is_there {
-                orphans.push(stat.name);
+                sweep.swept.parts += u64::from(sweep.shelf.unlink(&stat.name)?);
             }
             Ok(())
-        })?;
-        for orphan in orphans {
-            swept.parts += u64::from(self.unlink(&orphan)?);
-        }
-        Ok(())
+        })
     }
 }
 
@@ -344,14 +384,46 @@ mod tests {
         shelf.note(&layout::part("gone", "44", 7), WriteOptions::default()).unwrap();
 
         let now_ms = shelf.files.stat(&large).unwrap().unwrap().changed_at_ms;
-        let first = shelf.sweep(now_ms, 7).unwrap();
+        let first = shelf.sweep(now_ms, 7, &|| false).unwrap();
         assert_eq!(first, Swept { objects: 0, uploads: 0, parts: 2 });
-        let second = shelf.sweep(now_ms + 3 * DAY_MS, 7).unwrap();
+        let second = shelf.sweep(now_ms + 3 * DAY_MS, 7, &|| false).unwrap();
         assert_eq!(second, Swept { objects: 2, uploads: 1, parts: 0 });
         assert_eq!(keys(&shelf, &layout::objects("b")), ["kept/a", "large/no", "logs/a", "tmp"]);
         assert_eq!(keys(&shelf, layout::PARTS), ["b/22/00001"]);
-        let third = shelf.sweep(now_ms + 12 * DAY_MS, 7).unwrap();
+        let third = shelf.sweep(now_ms + 12 * DAY_MS, 7, &|| false).unwrap();
         assert_eq!(third, Swept { objects: 1, uploads: 1, parts: 0 });
         assert_eq!(keys(&shelf, layout::PARTS), [""; 0]);
+    }
+
+    #[test]
+    fn sweep_stops_where_it_is_told_to_and_a_later_one_goes_on() {
+        let (_dir, shelf) = shelf();
+        let input = CreateBucketInput { bucket: "b".into(), ..CreateBucketInput::default() };
+        shelf.create_bucket(&input).unwrap();
+        let rule = Rule { is_enabled: true, expire_days: Some(1), ..Rule::default() };
+        shelf.set_bucket("b", |meta| meta.lifecycle = vec![rule]).unwrap();
+        for key in 0..10 {
+            let name = layout::object("b", &key.to_string());
+            shelf.files.write(&name, b"x", WriteOptions::default()).unwrap();
+        }
+        for part in 1..=5 {
+            shelf.note(&layout::part("b", "33", part), WriteOptions::default()).unwrap();
+        }
+        let first = shelf.files.stat(&layout::object("b", "0")).unwrap().unwrap();
+        let late_ms = first.changed_at_ms + 3 * DAY_MS;
+        let asked = std::cell::Cell::new(0);
+        let stop_after = |count| {
+            asked.set(0);
+            move |asked: &std::cell::Cell<u64>| asked.replace(asked.get() + 1) >= count
+        };
+        let after_4 = stop_after(4);
+        let stopped = shelf.sweep(late_ms, 7, &|| after_4(&asked)).unwrap();
+        assert_eq!(stopped, Swept { objects: 4, ..Swept::default() });
+        assert_eq!(keys(&shelf, &layout::objects("b")).len(), 6);
+        let after_8 = stop_after(8);
+        let stopped = shelf.sweep(late_ms, 7, &|| after_8(&asked)).unwrap();
+        assert_eq!(stopped, Swept { objects: 6, parts: 2, ..Swept::default() });
+        let rest = shelf.sweep(late_ms, 7, &|| false).unwrap();
+        assert_eq!(rest, Swept { parts: 3, ..Swept::default() });
     }
 }

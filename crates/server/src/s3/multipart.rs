@@ -313,11 +313,14 @@ impl Shelf {
 
     /// Takes an upload away: the note first, under the gate, so that no part comes after it.
     pub(crate) fn end_upload(&self, bucket: &str, upload: &str) -> S3Result<()> {
-        {
-            let _gate = self.gate.write();
-            self.unlink(&layout::upload(bucket, upload))?;
-        }
+        self.end_upload_note(bucket, upload)?;
         self.unlink_all(&layout::parts(bucket, upload))
+    }
+
+    /// Takes an upload's note away, so that it has ended; its parts are to be taken next.
+    pub(crate) fn end_upload_note(&self, bucket: &str, upload: &str) -> S3Result<()> {
+        let _gate = self.gate.write();
+        self.unlink(&layout::upload(bucket, upload)).map(|_| ())
     }
 
     /// Looks through what is to be made of an upload.

@@ -1,5 +1,6 @@
 //! The buckets and objects as files: what every operation does with the file store, blocking.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -113,6 +114,18 @@ impl Shelf {
         delimiter: Option<&str>,
         mut visit: impl FnMut(ListEntry) -> S3Result<()>,
     ) -> S3Result<()> {
+        let _ =
+            self.each_until(prefix, delimiter, |entry| visit(entry).map(ControlFlow::Continue))?;
+        Ok(())
+    }
+
+    /// Every entry with this prefix, page by page, until a visit breaks off.
+    pub(crate) fn each_until(
+        &self,
+        prefix: &str,
+        delimiter: Option<&str>,
+        mut visit: impl FnMut(ListEntry) -> S3Result<ControlFlow<()>>,
+    ) -> S3Result<ControlFlow<()>> {
         let mut options = ListOptions {
             prefix: prefix.to_owned(),
             delimiter: delimiter.map(str::to_owned),
@@ -121,10 +134,14 @@ impl Shelf {
         };
         loop {
             let page = self.files.list(options.clone()).map_err(failed)?;
-            page.entries.into_iter().try_for_each(&mut visit)?;
+            for entry in page.entries {
+                if visit(entry)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
             match page.next_after {
                 Some(after) => options.after = Some(after),
-                None => return Ok(()),
+                None => return Ok(ControlFlow::Continue(())),
             }
         }
     }
