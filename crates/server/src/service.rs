@@ -218,8 +218,11 @@ impl<E: Engine> Requests<E> {
                 _ => method_not_allowed(headers, "GET").into(),
             };
         }
-        if !matches!(method, Method::GET | Method::PUT | Method::DELETE | Method::HEAD) {
-            return method_not_allowed(headers, "GET, HEAD, PUT, DELETE").into();
+        if !matches!(
+            method,
+            Method::GET | Method::PUT | Method::POST | Method::DELETE | Method::HEAD
+        ) {
+            return method_not_allowed(headers, "GET, HEAD, PUT, POST, DELETE").into();
         }
         let name = match files::name_of(&uri) {
             Ok(name) => name,
@@ -229,6 +232,7 @@ impl<E: Engine> Requests<E> {
             Method::GET => files::get(api, files, &self.link, headers, name).into(),
             Method::HEAD => files::head(api, files, headers, name).into(),
             Method::PUT => files::put(api, files, &self.link, headers, name, body).into(),
+            Method::POST => files::give(api, files, headers, name).into(),
             _ => files::delete(api, files, headers, name).into(),
         }
     }

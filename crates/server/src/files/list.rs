@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::HeaderMap;
 use serde_json::{Value, json};
 use tallybook_files::placement::is_reserved;
-use tallybook_files::{FileStore, ListEntry, ListOptions, Page, Stat, Totals, hex};
+use tallybook_files::{FileStore, ListEntry, ListOptions, Page, Stat, hex};
 
 use super::file_error;
 use crate::api::{Answer, Api};
@@ -35,10 +35,9 @@ pub(crate) fn list<E: Engine>(
     let files = files.clone();
     match asked(query) {
         Err(problem) => Answer::Ready(api.refuse(headers, problem)),
-        Ok(Asked::Totals) => api.on_pool(
-            move |_| files.totals(),
-            move |_, totals| json_reply(headers, &totals_json(&totals)),
-        ),
+        Ok(Asked::Totals) => {
+            api.on_pool(move |_| totals_json(&files), move |_, totals| json_reply(headers, &totals))
+        }
         Ok(Asked::Page(options)) => api.on_pool(
             move |_| files.list(options),
             move |api, page| match page {
@@ -103,8 +102,24 @@ fn file_json(stat: &Stat) -> Value {
     })
 }
 
-fn totals_json(totals: &Totals) -> Value {
+fn totals_json(files: &FileStore) -> Value {
+    let totals = files.totals();
+    let made = totals.buckets.iter().filter(|bucket| bucket.exists);
+    let buckets: Vec<Value> = made
+        .map(|bucket| {
+            json!({
+                "bucket": bucket.bucket,
+                "live_bytes": bucket.live_bytes,
+                "dead_bytes": bucket.dead_bytes,
+                "uploading_bytes": bucket.uploading_bytes,
+                "free_bytes": bucket.free_bytes,
+                "cap_bytes": bucket.cap_bytes,
+            })
+        })
+        .collect();
     json!({
+        "reference_id": files.reference_id().to_string(),
+        "chunk_bytes": files.chunk_bytes(),
         "files": totals.files,
         "file_bytes": totals.file_bytes,
         "live_bytes": totals.live_bytes,
@@ -112,5 +127,6 @@ fn totals_json(totals: &Totals) -> Value {
         "uploading_bytes": totals.uploading_bytes,
         "free_bytes": totals.free_bytes,
         "cap_bytes": totals.cap_bytes,
+        "buckets": buckets,
     })
 }

@@ -9,6 +9,7 @@ mod list;
 mod outlet;
 mod read;
 mod write;
+mod give;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -27,6 +28,7 @@ use crate::reply::{
 };
 use crate::scan::BAD_ESCAPE;
 
+pub(crate) use give::give;
 pub(crate) use intake::{INTAKE_BYTES, Intake};
 pub(crate) use list::list;
 pub(crate) use outlet::{Outlet, Unnamed};
@@ -50,7 +52,10 @@ pub(crate) fn name_of(uri: &Uri) -> Result<String, Problem> {
         // A question mark that was meant as part of the name would silently name another file.
         return Err(bad_request("a name's question mark is written %3F"));
     }
-    let raw = uri.path().strip_prefix("/files/").unwrap_or_default();
+    decode_name(uri.path().strip_prefix("/files/").unwrap_or_default())
+}
+
+fn decode_name(raw: &str) -> Result<String, Problem> {
     let name = percent_decode(raw, false).map_err(|_| BAD_ESCAPE)?;
     let name = std::str::from_utf8(&name).map_err(|_| bad_request("a name is UTF-8"))?;
     check_name(name)?;
@@ -107,20 +112,20 @@ fn describe(mut headers: HeaderMap, stat: &Stat) -> HeaderMap {
     headers.insert(CONTENT_TYPE, OCTETS);
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     describe_version(&mut headers, stat);
-    headers.insert(WRITTEN_AT, HeaderValue::from(stat.written_at_ms));
-    headers.insert(CHANGED_AT, HeaderValue::from(stat.changed_at_ms));
     if !stat.attributes.is_empty() && stat.attributes.len() <= ATTRIBUTES_BYTES_MAX {
         insert(&mut headers, ATTRIBUTES, Bytes::from(STANDARD.encode(&stat.attributes)));
     }
     headers
 }
 
-/// Version and hashes.
+/// Version, hashes and times.
 fn describe_version(headers: &mut HeaderMap, stat: &Stat) {
     let mut tag = Vec::with_capacity(24);
     write_tag(stat.version, &mut tag);
     insert(headers, ETAG, Bytes::from(tag));
     headers.insert(VERSION, HeaderValue::from(stat.version));
+    headers.insert(WRITTEN_AT, HeaderValue::from(stat.written_at_ms));
+    headers.insert(CHANGED_AT, HeaderValue::from(stat.changed_at_ms));
     insert(headers, BLAKE3, Bytes::from(hex(&stat.blake3)));
     if let Some(md5) = &stat.md5 {
         insert(headers, MD5, Bytes::from(hex(md5)));

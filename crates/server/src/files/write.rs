@@ -15,7 +15,9 @@ use hyper::{HeaderMap, StatusCode};
 use tallybook::Condition;
 use tallybook_files::{Error, FileStore, Stat, UnlinkOptions, WriteOptions};
 
-use super::{ATTRIBUTES_BYTES_MAX, INTAKE_BYTES, Intake, NOT_FOUND, describe_version, file_error};
+use super::{
+    ATTRIBUTES_BYTES_MAX, INTAKE_BYTES, Intake, MD5, NOT_FOUND, describe_version, file_error,
+};
 use crate::api::{Answer, Api};
 use crate::conditions::{Conditions, Demand};
 use crate::engine::Engine;
@@ -30,14 +32,14 @@ use crate::write::text;
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
 /// What a request's headers ask of a change.
-struct Asked {
-    level: DurabilityLevel,
+pub(super) struct Asked {
+    pub(super) level: DurabilityLevel,
     conditions: Conditions,
     demand: Demand,
 }
 
 impl Asked {
-    fn of<E>(api: &Api<E>, headers: &HeaderMap) -> Result<Asked, Problem> {
+    pub(super) fn of<E>(api: &Api<E>, headers: &HeaderMap) -> Result<Asked, Problem> {
         let level = match text(headers, &DURABILITY)? {
             None => api.options.durability,
             Some(name) => DurabilityLevel::from_name(name)
@@ -49,7 +51,11 @@ impl Asked {
     }
 
     /// What the file store is to check; where several versions are named, it is looked first.
-    fn condition(&self, files: &FileStore, name: &str) -> Result<Option<Condition>, Error> {
+    pub(super) fn condition(
+        &self,
+        files: &FileStore,
+        name: &str,
+    ) -> Result<Option<Condition>, Error> {
         match self.demand {
             Demand::Condition(condition) => Ok(condition),
             Demand::Look => {
@@ -93,17 +99,19 @@ pub(crate) fn put<E: Engine>(
         };
         drop((in_flight, memory));
         match received {
-            Ok(stat) => {
-                let mut reply = reply::empty(StatusCode::CREATED, headers);
-                describe_version(reply.headers_mut(), &stat);
-                let level = HeaderValue::from_static(level.name());
-                reply.headers_mut().insert(DURABILITY, level);
-                reply
-            }
+            Ok(stat) => created(headers, &stat, level),
             Err(Refused::Body(problem)) => api.refuse(headers, problem),
             Err(Refused::Store(error)) => file_error(&api, headers, &error),
         }
     }))
+}
+
+/// 201 with what is known of the file.
+pub(super) fn created(headers: HeaderMap, stat: &Stat, level: DurabilityLevel) -> Reply {
+    let mut reply = reply::empty(StatusCode::CREATED, headers);
+    describe_version(reply.headers_mut(), stat);
+    reply.headers_mut().insert(DURABILITY, HeaderValue::from_static(level.name()));
+    reply
 }
 
 /// Why a file was not written.
@@ -171,5 +179,10 @@ fn write_options(headers: &HeaderMap) -> Result<WriteOptions, Problem> {
                 .ok_or(bad_request("content-md5 is base64 of 16 bytes"))?,
         ),
     };
-    Ok(WriteOptions { attributes, md5_expected, ..WriteOptions::default() })
+    let md5 = match text(headers, &MD5)? {
+        None => false,
+        Some("compute") => true,
+        Some(_) => return Err(bad_request("x-tallybook-md5 of a request is compute")),
+    };
+    Ok(WriteOptions { attributes, md5, md5_expected, ..WriteOptions::default() })
 }

@@ -245,6 +245,56 @@ fn what_is_known_of_a_file_is_kept_with_it() {
 }
 
 #[test]
+fn a_file_gets_another_name_without_being_copied() {
+    let (_dir, running) = serving();
+    let file = bytes(5, 3 * CHUNK);
+    let written = running.client().put("/files/a", &file);
+    let give =
+        |target: &str, headers: &[&str]| running.client().request("POST", target, headers, None);
+    let copied = give("/files/b%20c", &["x-tallybook-copy-from: a"]);
+    assert_eq!(copied.status, 201);
+    assert_eq!(copied.header("x-tallybook-blake3"), written.header("x-tallybook-blake3"));
+    assert_ne!(copied.header("etag"), written.header("etag"));
+    let files = running.files.as_ref().unwrap();
+    let totals = files.totals();
+    assert_eq!((totals.files, totals.live_bytes), (2, file.len() as u64));
+    let absent = ["x-tallybook-rename-from: b%20c", "If-None-Match: *"];
+    assert_eq!(give("/files/a", &absent).status, 412);
+    let tag = format!("If-Match: {}", written.header("etag"));
+    let moved = give("/files/a", &["x-tallybook-rename-from: b%20c", &tag]);
+    assert_eq!(moved.status, 201);
+    assert_eq!(running.client().get("/files/b%20c").status, 404);
+    assert!(running.client().get("/files/a").body == file);
+    assert_eq!(give("/files/a", &["x-tallybook-copy-from: b%20c"]).status, 404);
+    for headers in [
+        &[][..],
+        &["x-tallybook-copy-from: %"],
+        &["x-tallybook-copy-from: %00hidden"],
+        &["x-tallybook-copy-from: a", "x-tallybook-rename-from: a"],
+    ] {
+        assert_eq!(give("/files/x", headers).status, 400, "{headers:?}");
+    }
+    assert_eq!(files.totals().files, 1);
+}
+
+#[test]
+fn totals_tell_of_the_store_and_its_buckets() {
+    let (_dir, running) = serving();
+    let put = ["x-tallybook-md5: compute"];
+    let written = running.client().request("PUT", "/files/f", &put, Some(b"hello"));
+    assert_eq!(written.header("x-tallybook-md5"), "5d41402abc4b2a76b9719d911017c592");
+    let wrong = running.client().request("PUT", "/files/f", &["x-tallybook-md5: no"], Some(b"x"));
+    assert_eq!(wrong.status, 400);
+    let totals = listing(&mut running.client(), "totals");
+    let files = running.files.as_ref().unwrap();
+    assert_eq!(totals["reference_id"], files.reference_id().to_string());
+    assert_eq!(totals["chunk_bytes"], CHUNK);
+    assert_eq!(totals["buckets"].as_array().unwrap().len(), 1);
+    assert_eq!(totals["buckets"][0]["bucket"], files.bucket_of("f"));
+    assert_eq!(totals["buckets"][0]["live_bytes"], 5);
+}
+
+#[test]
 fn client_that_vanishes_during_an_upload_leaves_nothing() {
     let (_dir, running) = serving();
     let files = running.files.as_ref().unwrap();
