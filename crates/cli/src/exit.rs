@@ -66,6 +66,23 @@ impl fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
+/// A server did not do what was asked.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// The code that the same failure has on a store of one's own.
+    pub(crate) exit: Exit,
+    /// What it said.
+    pub(crate) message: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Refused {}
+
 /// Marks an `io::Error` as "nobody reads our standard output any more", which is no failure.
 #[derive(Debug)]
 pub(crate) struct OutputClosed;
@@ -110,6 +127,9 @@ fn is_output_closed(cause: &(dyn std::error::Error + 'static)) -> bool {
 fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<UsageError>() {
         return Some(Exit::Usage);
+    }
+    if let Some(refused) = cause.downcast_ref::<Refused>() {
+        return Some(refused.exit);
     }
     if let Some(error) = cause.downcast_ref::<ServerError>() {
         return Some(match error {

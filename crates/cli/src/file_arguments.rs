@@ -11,6 +11,10 @@ Names are UTF-8 of 1 to 1,024 bytes; put `--` before one that starts with a dash
 none, is standard input or output. `write` makes the store if there is none, with the settings that
 `create` has by default.
 
+With --url the same is done on the file store of a running server, which has its directory locked
+(`tallybook serve --files DIR`): write, read, unlink, rename, copy, list, stat and totals. A read goes on
+where a connection broke. The others need the directory, and no server on it.
+
 A file is there whole or not at all. Space of unlinked files comes back by itself.
 
 Exit codes of `files`: 3 if there is no file of the name, 5 if something is damaged or lost, 6 if a
@@ -19,7 +23,8 @@ condition did not hold, 7 if the store or the disk is full; `tallybook --help` h
 Examples:
   tallybook files write backup/monday.tar monday.tar
   tallybook files read backup/monday.tar --range 0-99
-  tallybook files list backup/ --delimiter /";
+  tallybook files list backup/ --delimiter /
+  tallybook files read backup/monday.tar monday.tar --url http://127.0.0.1:8080";
 
 /// Arguments of `files`.
 #[derive(Debug, Args)]
@@ -44,6 +49,9 @@ pub(crate) struct FileStoreArguments {
         global = true
     )]
     pub(crate) data: PathBuf,
+    /// The data listener of a running server, such as http://127.0.0.1:8080, instead of a directory
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) url: Option<String>,
     /// Print JSON: an object, or one a line for `list`
     #[arg(long, global = true)]
     pub(crate) json: bool,

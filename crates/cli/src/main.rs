@@ -14,6 +14,7 @@ mod file_arguments;
 mod arguments;
 mod process;
 mod data_dir;
+mod http;
 mod admin;
 mod entry_json;
 mod verbs;

@@ -4,6 +4,7 @@ mod binary;
 mod help;
 mod embedded;
 mod files;
+mod files_remote;
 mod lab;
 mod maintenance;
 mod profile;

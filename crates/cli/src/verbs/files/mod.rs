@@ -1,7 +1,9 @@
-//! `files`: an embedded file store.
+//! `files`: an embedded file store, or with `--url` that of a running server.
 
-mod transfer;
 mod report;
+mod transfer;
+mod remote;
+mod download;
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +12,8 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use tallybook_files::{
     Condition, CopyOptions, CreateOptions, Durability, Error, FileStore, ImportOptions, ListEntry,
-    ListOptions, OpenOptions, ReferenceId, RepairOptions, Stat, UnlinkOptions, VerifyOptions,
+    ListOptions, OpenOptions, Page, ReferenceId, RepairOptions, Stat, Totals, UnlinkOptions,
+    VerifyOptions,
 };
 
 use crate::data_dir;
@@ -23,12 +26,17 @@ use crate::key_text::escape;
 use crate::output::Output;
 use crate::progress::{Progress, Steps};
 
+use report::Setup;
+
 /// Entries of a listing that are asked for at a time.
 const PAGE_ENTRIES: usize = 1000;
 
 /// Runs one command on a file store.
 pub(crate) fn files(arguments: FilesArguments) -> anyhow::Result<Exit> {
     let store = &arguments.store;
+    if let Some(url) = &store.url {
+        return remote::files(url, store.json, arguments.command);
+    }
     match arguments.command {
         FilesCommand::Create(command) => create(store, command),
         FilesCommand::Write(command) => transfer::write(store, command),
@@ -39,7 +47,7 @@ pub(crate) fn files(arguments: FilesArguments) -> anyhow::Result<Exit> {
         FilesCommand::List(command) => list(store, &command),
         FilesCommand::Stat(command) => {
             match open(&store.data)?.stat(&command.name)? {
-                Some(stat) => print_stat(store, &stat)?,
+                Some(stat) => print_stat(store.json, &stat)?,
                 None => return Err(not_found(&command.name)),
             }
             Ok(Exit::Success)
@@ -126,6 +134,15 @@ fn give_name(
 
 fn list(arguments: &FileStoreArguments, command: &ListArguments) -> anyhow::Result<Exit> {
     let store = open(&arguments.data)?;
+    print_list(arguments.json, command, |options| Ok(store.list(options)?))
+}
+
+/// Prints what `pages` answers, page by page.
+fn print_list(
+    is_json: bool,
+    command: &ListArguments,
+    mut pages: impl FnMut(ListOptions) -> anyhow::Result<Page>,
+) -> anyhow::Result<Exit> {
     let mut options = ListOptions {
         prefix: command.prefix.clone(),
         delimiter: command.delimiter.clone(),
@@ -136,10 +153,10 @@ fn list(arguments: &FileStoreArguments, command: &ListArguments) -> anyhow::Resu
     let mut out = Output::new();
     while left > 0 {
         options.limit = PAGE_ENTRIES.min(usize::try_from(left).unwrap_or(PAGE_ENTRIES));
-        let page = store.list(options.clone())?;
+        let page = pages(options.clone())?;
         for entry in &page.entries {
             match entry {
-                entry if arguments.json => out.json(&report::entry(entry))?,
+                entry if is_json => out.json(&report::entry(entry))?,
                 ListEntry::File(stat) => {
                     let (time, name) =
                         (report::time(stat.changed_at_ms), escape(stat.name.as_bytes()));
@@ -162,13 +179,16 @@ fn list(arguments: &FileStoreArguments, command: &ListArguments) -> anyhow::Resu
 
 fn totals(arguments: &FileStoreArguments) -> anyhow::Result<Exit> {
     let store = open(&arguments.data)?;
-    let totals = store.totals();
-    if arguments.json {
-        print(&report::totals(&store, &totals))?;
-        return Ok(Exit::Success);
-    }
+    let setup = Setup { reference_id: store.reference_id(), chunk_bytes: store.chunk_bytes() };
+    print_totals(arguments.json, setup, &store.totals())
+}
+
+fn print_totals(is_json: bool, setup: Setup, totals: &Totals) -> anyhow::Result<Exit> {
     let mut out = Output::new();
-    report::write_totals(&mut out, &store, &totals)?;
+    match is_json {
+        true => out.json(&report::totals(setup, totals))?,
+        false => report::write_totals(&mut out, setup, totals)?,
+    }
     out.flush()?;
     Ok(Exit::Success)
 }
@@ -235,8 +255,8 @@ fn import_kfs(
     Ok(if is_whole { Exit::Success } else { Exit::Corruption })
 }
 
-fn print_stat(arguments: &FileStoreArguments, stat: &Stat) -> anyhow::Result<()> {
-    if arguments.json {
+fn print_stat(is_json: bool, stat: &Stat) -> anyhow::Result<()> {
+    if is_json {
         return print(&report::stat(stat));
     }
     let mut out = Output::new();

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use data_encoding::{BASE64, HEXLOWER};
 use serde_json::{Value, json};
 use tallybook_files::{
-    FileStore, ImportReport, ListEntry, RepairReport, Stat, Totals, VerifyReport,
+    ImportReport, ListEntry, ReferenceId, RepairReport, Stat, Totals, VerifyReport,
 };
 
 use crate::key_text::escape;
@@ -53,7 +53,14 @@ pub(super) fn entry(entry: &ListEntry) -> Value {
     }
 }
 
-pub(super) fn totals(store: &FileStore, totals: &Totals) -> Value {
+/// What a store was made with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setup {
+    pub(super) reference_id: ReferenceId,
+    pub(super) chunk_bytes: u32,
+}
+
+pub(super) fn totals(setup: Setup, totals: &Totals) -> Value {
     let buckets = totals.buckets.iter().filter(|bucket| bucket.exists).map(|bucket| {
         json!({
             "bucket": bucket.bucket,
@@ -64,8 +71,8 @@ pub(super) fn totals(store: &FileStore, totals: &Totals) -> Value {
         })
     });
     json!({
-        "reference_id": store.reference_id().to_string(),
-        "chunk_bytes": store.chunk_bytes(),
+        "reference_id": setup.reference_id.to_string(),
+        "chunk_bytes": setup.chunk_bytes,
         "files": totals.files,
         "file_bytes": totals.file_bytes,
         "live_bytes": totals.live_bytes,
@@ -76,9 +83,9 @@ pub(super) fn totals(store: &FileStore, totals: &Totals) -> Value {
     })
 }
 
-pub(super) fn write_totals(out: &mut Output, store: &FileStore, totals: &Totals) -> io::Result<()> {
-    writeln!(out, "reference id  {}", store.reference_id())?;
-    writeln!(out, "chunk bytes   {}", store.chunk_bytes())?;
+pub(super) fn write_totals(out: &mut Output, setup: Setup, totals: &Totals) -> io::Result<()> {
+    writeln!(out, "reference id  {}", setup.reference_id)?;
+    writeln!(out, "chunk bytes   {}", setup.chunk_bytes)?;
     writeln!(out, "files         {}", totals.files)?;
     writeln!(out, "file bytes    {}", totals.file_bytes)?;
     writeln!(out, "live bytes    {}", totals.live_bytes)?;

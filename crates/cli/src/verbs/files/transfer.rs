@@ -25,22 +25,7 @@ pub(super) fn write(
     arguments: &FileStoreArguments,
     command: WriteFileArguments,
 ) -> anyhow::Result<Exit> {
-    let path = command.path.filter(|path| path.as_os_str() != "-");
-    let (mut source, size): (Box<dyn Read>, Option<u64>) = match &path {
-        Some(path) => {
-            let file =
-                File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-            let metadata = file.metadata()?;
-            // Of a pipe or a device nobody knows.
-            let size = metadata.is_file().then_some(metadata.len());
-            (Box::new(file), size)
-        }
-        None if io::stdin().is_terminal() => {
-            let what = "no PATH: give one, or `-` to type on standard input";
-            return Err(UsageError(what.into()).into());
-        }
-        None => (Box::new(io::stdin()), None),
-    };
+    let (mut source, size) = source(command.path)?;
     let write = WriteOptions {
         durability: Some(command.durability.0),
         condition: match (command.if_absent, command.if_version) {
@@ -74,6 +59,26 @@ pub(super) fn write(
     finish(&store)
 }
 
+/// Where the bytes come from, and how many they are where that is known.
+pub(super) fn source(path: Option<PathBuf>) -> anyhow::Result<(Box<dyn Read>, Option<u64>)> {
+    let path = path.filter(|path| path.as_os_str() != "-");
+    match &path {
+        Some(path) => {
+            let file =
+                File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+            let metadata = file.metadata()?;
+            // Of a pipe or a device nobody knows.
+            let size = metadata.is_file().then_some(metadata.len());
+            Ok((Box::new(file), size))
+        }
+        None if io::stdin().is_terminal() => {
+            let what = "no PATH: give one, or `-` to type on standard input";
+            Err(UsageError(what.into()).into())
+        }
+        None => Ok((Box::new(io::stdin()), None)),
+    }
+}
+
 pub(super) fn open_or_create(dir: &Path) -> anyhow::Result<FileStore> {
     data_dir::prepare(dir)?;
     let resources = tallybook::Resources::new(resource_options())?;
@@ -96,27 +101,36 @@ pub(super) fn read(
     };
     let options = ReadOptions { range, salvage: command.salvage };
     let reader = store.reader(&command.name, options)?.ok_or_else(|| not_found(&command.name))?;
-    let path = command.path.as_deref().filter(|path| path.as_os_str() != "-");
-    match path {
-        Some(path) => read_to_path(reader, path)?,
-        None => copy_to(reader, &mut Output::new())?,
-    }
+    deliver(command.path.as_deref(), |out| copy_to(reader, out))?;
     Ok(Exit::Success)
 }
 
-/// Replaces the file at `path` once everything has been read.
-fn read_to_path(reader: Reader, path: &Path) -> anyhow::Result<()> {
+/// Has `copy` write to standard output, or to a file at `path` that is replaced once it has.
+pub(super) fn deliver(
+    path: Option<&Path>,
+    copy: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    match path.filter(|path| path.as_os_str() != "-") {
+        Some(path) => replace(path, copy),
+        None => copy(&mut Output::new()),
+    }
+}
+
+fn replace(
+    path: &Path,
+    copy: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     // A device or a pipe is written to; it can't be replaced.
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         let mut file = File::options().write(true).open(path)?;
-        return copy_to(reader, &mut file);
+        return copy(&mut file);
     }
     let mut partial = path.as_os_str().to_owned();
     partial.push(".tallybook-partial");
     let partial = PathBuf::from(partial);
     let outcome = File::create(&partial)
         .with_context(|| format!("cannot write {}", partial.display()))
-        .and_then(|mut file| copy_to(reader, &mut file))
+        .and_then(|mut file| copy(&mut file))
         .and_then(|()| {
             fs::rename(&partial, path).with_context(|| format!("cannot write {}", path.display()))
         });
@@ -139,7 +153,7 @@ fn copy_to(mut reader: Reader, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// The bytes that `A-B`, `A-` or `-N` names of a file of `size` bytes.
-fn parse_range(text: &str, size: u64) -> Result<Range<u64>, UsageError> {
+pub(super) fn parse_range(text: &str, size: u64) -> Result<Range<u64>, UsageError> {
     let wrong = || UsageError(format!("{text:?} is not a range such as 0-99, 100- or -100"));
     let (first, last) = text.split_once('-').ok_or_else(wrong)?;
     let number = |digits: &str| digits.parse::<u64>().map_err(|_| wrong());
