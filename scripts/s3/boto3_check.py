@@ -1,6 +1,7 @@
 """Checks an S3 door with boto3: round trips, parts, ranges, conditions, listings, refusals.
 
-usage: boto3_check.py ENDPOINT ACCESS_KEY SECRET_KEY [--objects 10000] [--parts-mib 200] [only ...]
+usage: boto3_check.py ENDPOINT ACCESS_KEY SECRET_KEY [--objects 10000] [--parts-mib 200]
+           [--large-gib 0] [only ...]
 """
 
 import argparse
@@ -195,6 +196,59 @@ def parts(s3, options):
     return f"{options.parts_mib} MiB in {len(md5s)} parts, {rates}"
 
 
+class Large(io.RawIOBase):
+    """So many bytes that no memory and no disk is needed for: read as a source, or written as a sink,
+    which compares. The block's length is odd, so no two parts or chunks are alike."""
+
+    BLOCK = make_bytes(7, (16 << 20) + 12345)
+
+    def __init__(self, size):
+        self.size, self.at = size, 0
+
+    def next(self, count):
+        count, parts = min(count, self.size - self.at), []
+        while count > 0:
+            start = self.at % len(self.BLOCK)
+            part = self.BLOCK[start : start + count]
+            parts.append(part)
+            self.at += len(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def readable(self):
+        return True
+
+    def read(self, count=-1):
+        return self.next(self.size if count < 0 else count)
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        at = self.at
+        assert self.next(len(data)) == bytes(data), f"other bytes after {at}"
+        return len(data)
+
+
+def large(s3, options):
+    if not options.large_gib:
+        return "not asked for (--large-gib)"
+    size = options.large_gib << 30
+    config = TransferConfig(multipart_threshold=8 << 20, multipart_chunksize=64 << 20, max_concurrency=4)
+    start = time.monotonic()
+    s3.upload_fileobj(Large(size), "check", "large", Config=config)
+    put_s = time.monotonic() - start
+    assert s3.head_object(Bucket="check", Key="large")["ContentLength"] == size
+    start = time.monotonic()
+    sink = Large(size)
+    s3.download_fileobj("check", "large", sink, Config=config)
+    get_s = time.monotonic() - start
+    assert sink.at == size, f"{sink.at} of {size} bytes"
+    s3.delete_object(Bucket="check", Key="large")
+    rates = f"up in {put_s:.0f} s ({size / put_s / 1e6:.0f} MB/s), "
+    return f"{options.large_gib} GiB: {rates}down in {get_s:.0f} s ({size / get_s / 1e6:.0f} MB/s)"
+
+
 def part_rules(s3, options):
     def create(**arguments):
         return s3.create_multipart_upload(Bucket="check", Key="mpu", **arguments)["UploadId"]
@@ -384,7 +438,7 @@ def unknown(s3, options):
 
 
 CHECKS = [
-    sizes, checksums, ranges, conditions, metadata, copies, part_rules, parts, deletes, listings,
+    sizes, checksums, ranges, conditions, metadata, copies, part_rules, parts, large, deletes, listings,
     presigned, signatures, lifecycle, unknown,
 ]
 
@@ -394,6 +448,7 @@ def main():
     parser.add_argument("server", nargs=3, metavar=("ENDPOINT", "ACCESS_KEY", "SECRET_KEY"))
     parser.add_argument("--objects", type=int, default=10_000)
     parser.add_argument("--parts-mib", type=int, default=200)
+    parser.add_argument("--large-gib", type=int, default=0)
     parser.add_argument("only", nargs="*")
     options = parser.parse_args()
     s3 = client(*options.server)
