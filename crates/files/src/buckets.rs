@@ -216,7 +216,9 @@ fn engine_options(options: &OpenOptions, superblock: &Superblock) -> Options {
         journal_writing: JournalWriting::Written,
         memtable_bytes: 1 << 20,
         write_buffer_bytes: 8 << 20,
-        segment_bytes_min: (u64::from(superblock.chunk_bytes) * 8).clamp(1 << 20, 4 << 20),
+        segment_bytes_min: options
+            .segment_bytes_min
+            .unwrap_or((u64::from(superblock.chunk_bytes) * 8).clamp(1 << 20, 4 << 20)),
         table_bytes: 8 << 20,
         ..Options::default()
     }
@@ -229,7 +231,7 @@ pub(crate) fn catalogue_options(options: &OpenOptions) -> Options {
         reading: options.reading,
         memtable_bytes: 4 << 20,
         write_buffer_bytes: 32 << 20,
-        segment_bytes_min: 1 << 20,
+        segment_bytes_min: options.segment_bytes_min.unwrap_or(1 << 20),
         ..Options::default()
     }
 }

@@ -77,6 +77,9 @@ pub struct OpenOptions {
     pub open_buckets_max: usize,
     /// A bucket is closed when it was not asked for this long. Default 60 s.
     pub idle_close: Duration,
+    /// Bytes of a journal segment at first, of which a store of its own has a few. 4 KiB to 1 GiB;
+    /// default: 1 MiB in the catalogue, 8 chunks in a bucket (1 to 4 MiB).
+    pub segment_bytes_min: Option<u64>,
     /// Free space and close buckets in the background. Default true; else `FileStore::reap` does it.
     pub background: bool,
 }
@@ -88,6 +91,7 @@ impl Default for OpenOptions {
             reading: Reading::Pread,
             open_buckets_max: 96,
             idle_close: Duration::from_secs(60),
+            segment_bytes_min: None,
             background: true,
         }
     }
@@ -96,10 +100,14 @@ impl Default for OpenOptions {
 impl OpenOptions {
     /// Refuses settings out of their documented ranges.
     pub fn check(&self) -> Result<()> {
-        if (1..=BUCKETS_MAX).contains(&self.open_buckets_max) {
-            return Ok(());
+        let refuse = |what: &str| Err(Error::InvalidArgument(what.to_owned()));
+        if !(1..=BUCKETS_MAX).contains(&self.open_buckets_max) {
+            return refuse("open_buckets_max must be 1 to 256");
         }
-        Err(Error::InvalidArgument("open_buckets_max must be 1 to 256".to_owned()))
+        if self.segment_bytes_min.is_some_and(|bytes| !(4 << 10..=1 << 30).contains(&bytes)) {
+            return refuse("segment_bytes_min must be 4 KiB to 1 GiB");
+        }
+        Ok(())
     }
 }
 

@@ -57,7 +57,16 @@ fn copy_of(image: &MemoryImage) -> MemoryFileSystem {
 
 /// Reads every file: each is what it was, or an error; none is silently missing. Whether all were read.
 fn serves_nothing_wrong(fs: &MemoryFileSystem, place: &dyn Fn() -> String) -> bool {
-    let Ok(store) = reopen(fs) else { return false };
+    serves_only(reopen(fs), file, place)
+}
+
+/// The same of a store whose files are these.
+fn serves_only(
+    opened: tallybook_files::Result<FileStore>,
+    file: fn(&str) -> Vec<u8>,
+    place: &dyn Fn() -> String,
+) -> bool {
+    let Ok(store) = opened else { return false };
     let mut all = true;
     for name in NAMES {
         match store.read(name) {
@@ -72,34 +81,83 @@ fn serves_nothing_wrong(fs: &MemoryFileSystem, place: &dyn Fn() -> String) -> bo
     all
 }
 
+/// Flips a byte of a file.
+fn flip(fs: &MemoryFileSystem, path: &Path, offset: u64) {
+    let damaged = fs.open(path).unwrap();
+    let mut byte = [0];
+    damaged.read_exact_at(&mut byte, offset).unwrap();
+    damaged.write_all_at(&[byte[0] ^ 0x40], offset).unwrap();
+}
+
 #[test]
 fn a_flipped_byte_in_any_file_serves_no_wrong_byte() {
     let image = closed_store().image();
     let mut tried = 0_u64;
     let mut unread = 0;
     for (path, len) in all_files(&copy_of(&image)) {
-        let mut contents = vec![0; len as usize];
-        let read = copy_of(&image).open_read(&path).unwrap();
-        read.read_exact_at(&mut contents, 0).unwrap();
         // In the middle of a chunk, or of zeros that were reserved, one byte is as good as another.
         let stride = (len / 150).max(1) | 1;
-        let is_tried = |offset: u64| match is_long() {
-            true => contents[offset as usize] != 0 || offset.is_multiple_of(512),
-            false => offset.is_multiple_of(stride),
-        };
-        for offset in (0..len).filter(|&offset| is_tried(offset)) {
+        for offset in (0..len).step_by(stride as usize) {
             let fs = copy_of(&image);
-            let damaged = fs.open(&path).unwrap();
-            let mut byte = [0];
-            damaged.read_exact_at(&mut byte, offset).unwrap();
-            damaged.write_all_at(&[byte[0] ^ 0x40], offset).unwrap();
-            drop(damaged);
+            flip(&fs, &path, offset);
             let place = || format!("{} with byte {offset} flipped", path.display());
             unread += u64::from(!serves_nothing_wrong(&fs, &place));
             tried += 1;
         }
     }
     assert!(tried > 300 && unread > tried / 20, "{unread} of {tried} were noticed");
+}
+
+/// A few hundred bytes of a file of the small store.
+fn small_file(name: &str) -> Vec<u8> {
+    let at = NAMES.iter().position(|known| *known == name).unwrap();
+    bytes(at as u64, [700, 0, 2500][at])
+}
+
+/// How a store is opened that has few bytes on disk.
+fn few_bytes() -> OpenOptions {
+    OpenOptions { segment_bytes_min: Some(4 << 10), ..OpenOptions::default() }
+}
+
+/// A store so small that every byte of every file of it can be flipped: all of them with
+/// `TALLYBOOK_LONG`, which says how many there were, else a sample.
+#[test]
+fn every_flipped_byte_of_a_small_store_serves_no_wrong_byte() {
+    let fs = MemoryFileSystem::new();
+    let create = CreateOptions { bucket_count: 2, ..small() };
+    let resources = inline(fs.clone());
+    let store = FileStore::create_with(memory_dir(), create, few_bytes(), resources).unwrap();
+    for name in NAMES {
+        write(&store, name, b"replaced");
+        write(&store, name, &small_file(name));
+    }
+    store.reap().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let image = fs.image();
+    let files = all_files(&copy_of(&image));
+    let sum: u64 = files.iter().map(|(_, len)| len).sum();
+    assert!(sum < 200 << 10, "the small store has {sum} bytes: {files:?}");
+    let stride = if is_long() { 1 } else { 97 };
+    let (mut places, mut refused) = (0_u64, 0);
+    for (path, len) in &files {
+        let (places_before, refused_before) = (places, refused);
+        for offset in (0..*len).step_by(stride) {
+            let fs = copy_of(&image);
+            flip(&fs, path, offset);
+            let opened = FileStore::open_with(memory_dir(), few_bytes(), inline(fs));
+            let place = || format!("{} with byte {offset} flipped", path.display());
+            refused += u64::from(!serves_only(opened, small_file, &place));
+            places += 1;
+        }
+        let (of_places, of_refused) = (places - places_before, refused - refused_before);
+        println!("{of_places:>7} bytes, {of_refused:>7} refused: {}", path.display());
+    }
+    let harmless = places - refused;
+    println!(
+        "{places} bytes flipped: {refused} refused, {harmless} harmless, 0 wrong bytes served"
+    );
+    assert!(refused > places / 20, "{refused} of {places} were noticed");
 }
 
 #[test]
