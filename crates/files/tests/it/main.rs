@@ -11,3 +11,4 @@ mod damage;
 mod kfs;
 mod kills;
 mod limits;
+mod mutations;
