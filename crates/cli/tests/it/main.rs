@@ -5,6 +5,7 @@ mod help;
 mod embedded;
 mod files;
 mod files_remote;
+mod files_kills;
 mod lab;
 mod maintenance;
 mod profile;
