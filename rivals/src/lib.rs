@@ -16,4 +16,4 @@ pub mod engines;
 pub mod selftest;
 pub mod killtest;
 
-pub use engines::{NAMES, open};
+pub use engines::{NAMES, open, open_files};

@@ -1,6 +1,6 @@
 //! The child process in which the laboratory runs a rival, and the tests of the rivals by themselves.
 //!
-//! Without a verb it serves the laboratory on its standard input and output.
+//! Without a verb it serves the laboratory on its standard input and output, as it does with `files`.
 
 use std::env;
 use std::io;
@@ -16,6 +16,7 @@ use tallybook_lab::{Error, Result};
 const USAGE: &str = "rivals: the stores that Tallybook is measured against
 
   rivals                      serve the laboratory on standard input and output
+  rivals files                the same with a store of files: LevelDB, cut into chunks as KFS does
   rivals list                 name the engines
   rivals selftest NAME...     compare engines with a map in memory, and kill them; `all` for all";
 
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
         [] => serve(),
+        ["files"] => tallybook_lab::files::serve_files(&rivals::open_files),
         ["list"] => {
             NAMES.iter().for_each(|name| println!("{name}"));
             Ok(())

@@ -386,7 +386,10 @@ target that died, makes its run invalid, and the exit code 1.
 For rivals, --against names engines (rocksdb, rocksdb-tuned, rocksdb-blob, leveldb, fjall,
 fjall-blob, lmdb, redb, sled, sled-buffered, or tallybook for none), and `core` leaves the core
 workloads at 100-byte values. They are in a program that is built apart, see rivals/README.md: it is
-found at rivals/target/release/rivals, or where the variable TALLYBOOK_RIVALS says.";
+found at rivals/target/release/rivals, or where the variable TALLYBOOK_RIVALS says.
+
+For kfs, --against names stores of files (kfs, leveldb, or tallybook for none). KFS is a package of
+npm: npm install --prefix rivals/kfs. LevelDB is in the rivals' program.";
 
 /// Arguments of `lab`.
 #[derive(Debug, Args)]
@@ -431,6 +434,9 @@ pub(crate) enum LabCommand {
     /// A store in a process of its own, for the laboratory
     #[command(hide = true)]
     Child,
+    /// A store of files in a process of its own, for the laboratory
+    #[command(hide = true)]
+    Files,
     /// A server that answers a constant, for the laboratory
     #[command(hide = true)]
     Bare {

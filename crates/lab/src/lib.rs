@@ -17,6 +17,8 @@ pub mod machine;
 pub mod process;
 // What is loaded.
 pub mod target;
+// What can be said of repeated runs.
+pub mod statistics;
 // Loading it.
 pub mod workload;
 pub mod load;
@@ -24,9 +26,9 @@ pub mod run;
 pub mod runs_file;
 // Targets in processes of their own.
 pub mod child;
+pub mod files;
 pub mod bare;
 // What came of it, drawn and told.
-pub mod statistics;
 pub mod chart;
 pub mod report;
 pub mod history;

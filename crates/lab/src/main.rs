@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! tallybook-lab child                                     the protocol of `child`, on standard input
+//! tallybook-lab files                                     the protocol of `files`, on standard input
 //! tallybook-lab bare [ADDRESS [BODY_BYTES [THREADS]]]     a server that answers a constant
 //! tallybook-lab calibrate                                 how fast the load generator is here
 //! ```
@@ -11,7 +12,6 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use tallybook_lab::bare::{Bare, BareOptions};
-use tallybook_lab::child;
 use tallybook_lab::load::{LoadOptions, load};
 use tallybook_lab::process::Process;
 use tallybook_lab::spec::{Length, Pace, Spec, ValueSizes, Workload};
@@ -19,15 +19,17 @@ use tallybook_lab::target::http::HttpTarget;
 use tallybook_lab::target::nothing::Nothing;
 use tallybook_lab::workload::Plan;
 use tallybook_lab::{Error, Result};
+use tallybook_lab::{child, files};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments[..] {
         ["child"] => child::serve_engine(),
+        ["files"] => files::serve_tallybook(),
         ["bare", ref rest @ ..] => bare(rest),
         ["calibrate"] => calibrate(),
-        _ => Err(Error::Invalid("usage: tallybook-lab child | bare | calibrate".into())),
+        _ => Err(Error::Invalid("usage: tallybook-lab child | files | bare | calibrate".into())),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

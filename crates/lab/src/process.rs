@@ -62,6 +62,11 @@ impl Process {
         self.read("status").map_or(0, |status| field(&status, "RssAnon:") * 1024)
     }
 
+    /// Files, sockets and pipes that it has open now; 0 when it can't be told.
+    pub fn handles(self) -> u64 {
+        fs::read_dir(format!("/proc/{}/fd", self.id)).map_or(0, |handles| handles.count() as u64)
+    }
+
     /// Lets the peak of resident memory begin anew. Where that is refused, the peak stays that of the
     /// whole process.
     pub fn reset_peak(self) {

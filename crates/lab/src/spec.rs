@@ -10,21 +10,26 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 macro_rules! workloads {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+    (
+        keys { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }
+        files { $($(#[$of_files:meta])* $file_variant:ident = $file_name:literal,)* }
+    ) => {
         /// A workload by its name in the field.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum Workload {
             $($(#[$doc])* #[serde(rename = $name)] $variant,)*
+            $($(#[$of_files])* #[serde(rename = $file_name)] $file_variant,)*
         }
 
         impl Workload {
-            /// Every one.
+            /// Every one on a store of keys and values; those on a store of files are others.
             pub const ALL: &[Workload] = &[$(Workload::$variant,)*];
 
             /// Its name.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Workload::$variant => $name,)*
+                    $(Workload::$file_variant => $file_name,)*
                 }
             }
         }
@@ -32,46 +37,56 @@ macro_rules! workloads {
 }
 
 workloads! {
-    /// Puts new keys in order.
-    FillSeq = "fillseq",
-    /// Puts new keys, each once, in random order.
-    FillRandom = "fillrandom",
-    /// Puts new keys in random order, each synced before it is acknowledged.
-    FillSync = "fillsync",
-    /// Puts keys that are there, at random.
-    Overwrite = "overwrite",
-    /// Gets a key at random and puts it with another value.
-    UpdateRandom = "updaterandom",
-    /// Gets keys that are there, by the spec's distribution.
-    ReadRandom = "readrandom",
-    /// Gets keys that are not there, but lie between those that are.
-    ReadMissing = "readmissing",
-    /// Gets keys of the first hundredth of all, at random.
-    ReadHot = "readhot",
-    /// Gets keys that are there while one thread overwrites at the spec's `background_rate`.
-    ReadWhileWriting = "readwhilewriting",
-    /// Seeks to a key at random and reads the next `scan_keys`.
-    SeekRandom = "seekrandom",
-    /// Reads ranges of `scan_keys` from random keys, through the target's range request.
-    Scan = "scan",
-    /// Reads every key and value in order.
-    FullScan = "fullscan",
-    /// Deletes keys that are there, each once, in random order.
-    DeleteRandom = "deleterandom",
-    /// Asks for the heads of keys that are there.
-    HeadRandom = "headrandom",
-    /// Half reads, half updates, zipfian.
-    YcsbA = "ycsb-a",
-    /// 95 % reads, 5 % updates, zipfian.
-    YcsbB = "ycsb-b",
-    /// Reads, zipfian.
-    YcsbC = "ycsb-c",
-    /// 95 % reads of the latest, 5 % inserts.
-    YcsbD = "ycsb-d",
-    /// 95 % short scans, 5 % inserts.
-    YcsbE = "ycsb-e",
-    /// Half reads, half read-modify-writes, zipfian.
-    YcsbF = "ycsb-f",
+    keys {
+        /// Puts new keys in order.
+        FillSeq = "fillseq",
+        /// Puts new keys, each once, in random order.
+        FillRandom = "fillrandom",
+        /// Puts new keys in random order, each synced before it is acknowledged.
+        FillSync = "fillsync",
+        /// Puts keys that are there, at random.
+        Overwrite = "overwrite",
+        /// Gets a key at random and puts it with another value.
+        UpdateRandom = "updaterandom",
+        /// Gets keys that are there, by the spec's distribution.
+        ReadRandom = "readrandom",
+        /// Gets keys that are not there, but lie between those that are.
+        ReadMissing = "readmissing",
+        /// Gets keys of the first hundredth of all, at random.
+        ReadHot = "readhot",
+        /// Gets keys that are there while one thread overwrites at the spec's `background_rate`.
+        ReadWhileWriting = "readwhilewriting",
+        /// Seeks to a key at random and reads the next `scan_keys`.
+        SeekRandom = "seekrandom",
+        /// Reads ranges of `scan_keys` from random keys, through the target's range request.
+        Scan = "scan",
+        /// Reads every key and value in order.
+        FullScan = "fullscan",
+        /// Deletes keys that are there, each once, in random order.
+        DeleteRandom = "deleterandom",
+        /// Asks for the heads of keys that are there.
+        HeadRandom = "headrandom",
+        /// Half reads, half updates, zipfian.
+        YcsbA = "ycsb-a",
+        /// 95 % reads, 5 % updates, zipfian.
+        YcsbB = "ycsb-b",
+        /// Reads, zipfian.
+        YcsbC = "ycsb-c",
+        /// 95 % reads of the latest, 5 % inserts.
+        YcsbD = "ycsb-d",
+        /// 95 % short scans, 5 % inserts.
+        YcsbE = "ycsb-e",
+        /// Half reads, half read-modify-writes, zipfian.
+        YcsbF = "ycsb-f",
+    }
+    files {
+        /// Writes a file as long as a value, reads it and unlinks it.
+        WriteReadUnlink = "write-read-unlink",
+        /// Writes a file into each of as many buckets as there are keys, and reads them.
+        EachBucket = "each-bucket",
+        /// Asks for nothing, and watches what the store does by itself.
+        Rest = "rest",
+    }
 }
 
 impl Workload {
@@ -92,8 +107,11 @@ impl Workload {
 
     /// Whether it writes.
     pub fn writes(self) -> bool {
-        use Workload::{FullScan, HeadRandom, ReadHot, ReadMissing, ReadRandom, Scan, SeekRandom};
-        let only_reads = [ReadRandom, ReadMissing, ReadHot, SeekRandom, Scan, FullScan, HeadRandom];
+        use Workload::{
+            FullScan, HeadRandom, ReadHot, ReadMissing, ReadRandom, Rest, Scan, SeekRandom,
+        };
+        let only_reads =
+            [ReadRandom, ReadMissing, ReadHot, SeekRandom, Scan, FullScan, HeadRandom, Rest];
         !only_reads.contains(&self) && self != Workload::YcsbC
     }
 }

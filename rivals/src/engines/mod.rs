@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use tallybook_lab::files::{FileTarget, FilesOpening};
 use tallybook_lab::target::{Budget, Target};
 use tallybook_lab::{Error, Result};
 
@@ -67,6 +68,20 @@ pub fn open(
     }
     fs::create_dir_all(directory).map_err(Error::io(format!("making {}", directory.display())))?;
     open(Opening { name, directory: directory.to_owned(), budget: budget.clone() })
+}
+
+/// Opens a store of files in a directory, which is made if need be and must be this process's alone.
+pub fn open_files(opening: &FilesOpening) -> Result<Box<dyn FileTarget>> {
+    let directory = &opening.directory;
+    fs::create_dir_all(directory).map_err(Error::io(format!("making {}", directory.display())))?;
+    match &*opening.name {
+        leveldb::files::NAME => Ok(Box::new(leveldb::files::LevelDbFiles::open(opening)?)),
+        other => Err(Error::Unknown {
+            what: "store of files",
+            name: other.to_owned(),
+            known: vec![leveldb::files::NAME.to_owned()],
+        }),
+    }
 }
 
 #[cfg(test)]

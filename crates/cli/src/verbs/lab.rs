@@ -18,7 +18,7 @@ use tallybook_lab::experiment::{self, Experiment, Scale, with_repetitions};
 use tallybook_lab::history::{self, Entry};
 use tallybook_lab::record::Record;
 use tallybook_lab::report::{compare as compare_records, load_records};
-use tallybook_lab::{Error, child};
+use tallybook_lab::{Error, child, files};
 
 use crate::arguments::{LabArguments, LabCommand, LabRunArguments};
 use crate::exit::{Exit, UsageError};
@@ -38,6 +38,7 @@ pub(crate) fn lab(arguments: LabArguments) -> anyhow::Result<Exit> {
         LabCommand::Report { directory } => report(&directory),
         LabCommand::History { runs, change, file } => add_to_history(&runs, &change, &file),
         LabCommand::Child => Ok(child::serve_engine().map(|()| Exit::Success)?),
+        LabCommand::Files => Ok(files::serve_tallybook().map(|()| Exit::Success)?),
         LabCommand::Bare { body_bytes } => bare(body_bytes),
         LabCommand::Serve(settings) => {
             end_with_standard_input()?;
@@ -149,9 +150,11 @@ fn programs() -> anyhow::Result<Programs> {
     };
     Ok(Programs {
         child: verb("child"),
+        files: verb("files"),
         server: verb("serve"),
         bare: verb("bare"),
         rivals: Programs::find_rivals(),
+        kfs: Programs::find_kfs(),
     })
 }
 

@@ -25,7 +25,7 @@ fn lines(directory: &str) -> usize {
 #[test]
 fn list_names_experiments_with_their_questions() {
     let list = lab(&["list"]).success();
-    for name in ["rivals", "http-floor", "head-and-body"] {
+    for name in ["rivals", "kfs", "http-floor", "head-and-body"] {
         let line = list.text().lines().find(|line| line.starts_with(name)).unwrap();
         assert!(line.ends_with('?'), "{line}");
     }
@@ -38,6 +38,7 @@ fn unknown_names_list_the_known_ones() {
     lab(&["run", "rivalz"]).failure(2, "http-floor");
     lab(&["run", "rivals", "--scale", "huge"]).failure(2, "tiny, small, full");
     lab(&["run", "rivals", "--scale", "tiny", "--against", "rocksdbx"]).failure(2, "rocksdb-tuned");
+    lab(&["run", "kfs", "--against", "lmdb"]).failure(2, "tallybook, kfs, leveldb");
     lab(&["run", "http-floor", "--against", "lmdb"]).failure(2, "servers by their URLs");
     lab(&["run", "http-floor", "--repetitions", "0"]).failure(2, "repetitions");
 }

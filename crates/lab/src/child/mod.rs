@@ -10,9 +10,11 @@
 //! the pipe. A child ends when its standard input does.
 
 mod message;
+pub(crate) mod piped;
 mod serve;
 mod handle;
 
 pub use handle::Child;
 pub use message::Opening;
+pub(crate) use serve::take_standard_output;
 pub use serve::{serve, serve_engine};

@@ -57,7 +57,8 @@ pub fn serve_engine() -> Result<()> {
     })
 }
 
-fn take_standard_output() -> io::Result<std::fs::File> {
+/// Standard output for the protocol alone; what is printed goes to standard error from now on.
+pub(crate) fn take_standard_output() -> io::Result<std::fs::File> {
     let own: OwnedFd = rustix::io::dup(rustix::stdio::stdout())?;
     rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
     Ok(own.into())

@@ -19,11 +19,12 @@ mod flush_stall;
 mod head_and_body;
 mod collection;
 mod rivals;
+mod kfs;
 mod http_floor;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{PlannedRun, Scale, Subject};
+pub use plan::{FilesStore, PlannedRun, Scale, Subject};
 pub use repetitions::with_repetitions;
 
 use crate::error::{Error, Result};
@@ -52,6 +53,7 @@ static ALL: &[&dyn Experiment] = &[
     &head_and_body::HeadAndBody,
     &collection::Collection,
     &rivals::Rivals,
+    &kfs::Kfs,
     &http_floor::HttpFloor,
 ];
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
+use crate::files;
 use crate::run::RunOptions;
 use crate::runs_file::RunName;
 use crate::spec::Spec;
@@ -76,11 +77,43 @@ pub enum Subject {
         /// Where it is.
         url: String,
     },
+    /// A store of files in a child process of its own.
+    Files {
+        /// Which.
+        store: FilesStore,
+        /// Buckets that it is made with; `None` is its own number.
+        buckets: Option<u32>,
+    },
     /// A bare hyper server in a process of its own, that answers a constant and stores nothing.
     Bare {
         /// Bytes of every value.
         body_bytes: u32,
     },
+}
+
+/// A store of files that can be loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilesStore {
+    /// Tallybook's.
+    Tallybook,
+    /// The package of npm, in Node.js.
+    Kfs,
+    /// One LevelDB with the same chunks, from the `rivals` program.
+    LevelDb,
+}
+
+impl FilesStore {
+    /// Every one.
+    pub const ALL: &[FilesStore] = &[FilesStore::Tallybook, FilesStore::Kfs, FilesStore::LevelDb];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            FilesStore::Tallybook => files::NAME,
+            FilesStore::Kfs => "kfs",
+            FilesStore::LevelDb => "leveldb",
+        }
+    }
 }
 
 /// One run that an experiment asks for.
@@ -103,8 +136,8 @@ pub struct PlannedRun {
     /// Memory and durability.
     pub budget: Budget,
     /// Runs with the same value use one store one after another, opened once and filled once, as the
-    /// first of them asks. An interrupted experiment that is gone on with fills it anew. `None`: a
-    /// fresh store.
+    /// first of them asks. An interrupted experiment that is gone on with fills it anew; a store of
+    /// files is kept and opened again, so that it grows old over its runs. `None`: a fresh store.
     pub shared_store: Option<String>,
     /// Whether a server's profiles are taken meanwhile, for the report.
     pub is_profiled: bool,
@@ -120,6 +153,11 @@ impl PlannedRun {
             repetition: self.repetition,
             spec: self.spec.clone(),
         }
+    }
+
+    /// The store that outlives an interruption, if it has one.
+    pub fn kept_store(&self) -> Option<&str> {
+        self.shared_store.as_deref().filter(|_| matches!(self.subject, Subject::Files { .. }))
     }
 
     /// The spec that its store is filled for.

@@ -102,7 +102,13 @@ pub fn make(
     }
     bench.programs.check(&left.iter().map(|run| (*run).clone()).collect::<Vec<_>>())?;
     stores::check_space(experiment.name(), directory, &left)?;
-    let mut stores = Stores::new(directory, bench.programs)?;
+    let going_on: Vec<&str> = runs
+        .iter()
+        .filter(|run| file.has(&run.name(experiment.name())))
+        .filter_map(PlannedRun::kept_store)
+        .filter(|store| stores::is_used_later(store, &left))
+        .collect();
+    let mut stores = Stores::new(directory, bench.programs, &going_on)?;
     let mut estimate = Estimate::default();
     for (at, run) in left.iter().enumerate() {
         if bench.stop.load(Ordering::Relaxed) {

@@ -2,18 +2,20 @@
 //! removed after the last.
 //!
 //! Invariant: what is in the laboratory's own directory is of no use once the experiment ended, and is
-//! removed; nothing outside of it is touched.
+//! removed; nothing outside of it is touched. Stores of files outlive an interruption, because what is
+//! asked of them is how they grow old.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::plan::{PlannedRun, Subject};
+use super::plan::{FilesStore, PlannedRun, Subject};
 use super::subject::{Opened, Programs};
 use crate::error::{Error, Result};
 use crate::load::Progress;
 use crate::machine;
 use crate::run::RunOptions;
+use crate::spec::ValueSizes;
 
 /// The directory of stores below an experiment's own. A name that nobody gives to anything else,
 /// because it is removed with all that is in it.
@@ -23,6 +25,8 @@ const DIRECTORY: &str = "lab-stores";
 pub(super) struct Held {
     pub(super) opened: Opened,
     directory: PathBuf,
+    /// Whether it outlives an interruption.
+    is_kept: bool,
 }
 
 /// Those that are open.
@@ -34,10 +38,20 @@ pub(super) struct Stores<'a> {
 }
 
 impl<'a> Stores<'a> {
-    /// None yet; what an experiment that was killed left is removed.
-    pub(super) fn new(directory: &Path, programs: &'a Programs) -> Result<Stores<'a>> {
+    /// None yet; what an experiment that was killed left is removed, but the stores that are to be gone
+    /// on with.
+    pub(super) fn new(
+        directory: &Path,
+        programs: &'a Programs,
+        going_on: &[&str],
+    ) -> Result<Stores<'a>> {
         let root = directory.join(DIRECTORY);
-        remove(&root)?;
+        let kept: Vec<PathBuf> = going_on.iter().map(|name| root.join(kept_name(name))).collect();
+        for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
+            if !kept.contains(&entry.path()) {
+                remove(&entry.path())?;
+            }
+        }
         fs::create_dir_all(&root).map_err(Error::io(root.display().to_string()))?;
         Ok(Stores { root, programs, shared: BTreeMap::new(), opened_count: 0 })
     }
@@ -58,12 +72,15 @@ impl<'a> Stores<'a> {
             return Ok(held);
         }
         self.opened_count += 1;
-        let directory = self.root.join(self.opened_count.to_string());
+        let directory = self.root.join(match run.kept_store() {
+            Some(name) => kept_name(name),
+            None => self.opened_count.to_string(),
+        });
         fs::create_dir_all(&directory).map_err(Error::io(directory.display().to_string()))?;
         let opened = Opened::open(run, &directory, self.programs)
             .and_then(|opened| filled(opened, run, watch));
         match opened {
-            Ok(opened) => Ok(Held { opened, directory }),
+            Ok(opened) => Ok(Held { opened, directory, is_kept: run.kept_store().is_some() }),
             Err(error) => {
                 remove(&directory)?;
                 Err(error)
@@ -92,10 +109,24 @@ impl<'a> Stores<'a> {
 
 impl Drop for Stores<'_> {
     fn drop(&mut self) {
-        self.shared.clear();
         // What can't be removed now is when the experiment is gone on with.
-        let _ = fs::remove_dir_all(&self.root);
+        for (_, held) in std::mem::take(&mut self.shared) {
+            if held.is_kept {
+                // As good as killed if it fails, which it has to stand too.
+                let _ = held.opened.close();
+            } else {
+                let _ = self.drop_broken(held);
+            }
+        }
+        // Unless a kept store is in it.
+        let _ = fs::remove_dir(&self.root);
     }
+}
+
+/// The directory of a store that is kept.
+fn kept_name(store: &str) -> String {
+    let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    format!("kept-{}", store.chars().map(word).collect::<String>())
 }
 
 fn filled(
@@ -127,7 +158,10 @@ pub(super) fn check_space(name: &str, directory: &Path, runs: &[&PlannedRun]) ->
         if matches!(run.subject, Subject::Bare { .. } | Subject::Url { .. }) {
             continue;
         }
-        let own = machine::space_needed(run.fill())?.max(machine::space_needed(&run.spec)?);
+        let own = match run.kept_store() {
+            Some(store) => space_of_files(run, store, &runs[at..]),
+            None => machine::space_needed(run.fill())?.max(machine::space_needed(&run.spec)?),
+        };
         let shared = run.shared_store.as_deref();
         let others: u64 =
             open.iter().filter(|(name, _)| Some(**name) != shared).map(|(_, b)| b).sum();
@@ -143,6 +177,22 @@ pub(super) fn check_space(name: &str, directory: &Path, runs: &[&PlannedRun]) ->
         return Err(Error::NoSpace { what: name.to_owned(), needed_bytes, available_bytes });
     }
     Ok(())
+}
+
+/// Bytes of disk that a store of files may take until the last of these runs that uses it. KFS gives
+/// nothing back; the others may be late with it by a few files.
+fn space_of_files(run: &PlannedRun, store: &str, runs: &[&PlannedRun]) -> u64 {
+    const LATE: u64 = 4;
+    let bytes = runs.iter().filter(|run| run.shared_store.as_deref() == Some(store)).map(|run| {
+        match run.spec.values {
+            ValueSizes::Fixed(bytes) => u64::from(bytes) * run.spec.keys,
+            _ => 0,
+        }
+    });
+    match run.subject {
+        Subject::Files { store: FilesStore::Kfs, .. } => bytes.sum::<u64>() + (1 << 30),
+        _ => bytes.max().unwrap_or(0) * LATE + (1 << 30),
+    }
 }
 
 /// Whether one of these runs uses this store.

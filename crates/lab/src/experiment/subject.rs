@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::plan::{PlannedRun, Subject};
+use super::plan::{FilesStore, PlannedRun, Subject};
 use super::server::{Server, command};
 use crate::child::{Child, Opening};
 use crate::error::{Error, Result};
+use crate::files::{self, FilesChild, FilesOpening};
 use crate::load::{Loaded, Progress};
 use crate::run::{self, RunOptions};
 use crate::spec::{Durability, Spec};
@@ -22,17 +23,27 @@ const RIVALS_BUILT: &str = "rivals/target/release/rivals";
 const RIVALS_BUILD: &str = "sudo apt-get install -y build-essential librocksdb-dev libleveldb-dev && \
                             cargo build --release --manifest-path rivals/Cargo.toml";
 
+/// The script that has KFS answer the laboratory, from the project's directory.
+const KFS_SCRIPT: &str = "rivals/kfs/kfs.js";
+/// What is beside it once KFS is installed.
+const KFS_INSTALLED: &str = "node_modules/kfs/package.json";
+const KFS_INSTALL: &str = "npm install --prefix rivals/kfs";
+
 /// The commands that start targets in processes of their own; an empty one can't be started here.
 #[derive(Debug, Clone, Default)]
 pub struct Programs {
     /// Speaks the protocol of `child`, with Tallybook in it.
     pub child: Vec<OsString>,
+    /// Speaks the protocol of `files`, with Tallybook's file store in it.
+    pub files: Vec<OsString>,
     /// As `tallybook serve`; flags follow.
     pub server: Vec<OsString>,
     /// A bare server; the bytes of its values follow.
     pub bare: Vec<OsString>,
     /// Speaks the protocol of `child`, with the rivals in it.
     pub rivals: Option<PathBuf>,
+    /// The script that speaks the protocol of `files`, with KFS beside it in `node_modules`.
+    pub kfs: Option<PathBuf>,
 }
 
 impl Programs {
@@ -40,17 +51,23 @@ impl Programs {
     pub fn find_rivals() -> Option<PathBuf> {
         match std::env::var_os(RIVALS_VARIABLE) {
             Some(path) => Some(PathBuf::from(path)),
-            None => {
-                let here = std::env::current_dir().ok()?;
-                here.ancestors().map(|at| at.join(RIVALS_BUILT)).find(|path| path.is_file())
-            }
+            None => find_above(RIVALS_BUILT),
         }
+    }
+
+    /// The script that runs KFS, whether or not KFS is installed beside it.
+    pub fn find_kfs() -> Option<PathBuf> {
+        find_above(KFS_SCRIPT)
     }
 
     /// Refuses, before anything is started, subjects that can't be had here.
     pub fn check(&self, runs: &[PlannedRun]) -> Result<()> {
-        let wants_rivals = runs.iter().any(|run| matches!(run.subject, Subject::Rival { .. }));
-        if wants_rivals && !self.rivals.as_deref().is_some_and(Path::is_file) {
+        let wants = |wanted: fn(&Subject) -> bool| runs.iter().any(|run| wanted(&run.subject));
+        let of_rivals = |subject: &Subject| {
+            let leveldb = Subject::Files { store: FilesStore::LevelDb, buckets: None };
+            matches!(subject, Subject::Rival { .. }) || *subject == leveldb
+        };
+        if wants(of_rivals) && !self.rivals.as_deref().is_some_and(Path::is_file) {
             let looked = match &self.rivals {
                 Some(path) => format!("{} is not there", path.display()),
                 None => {
@@ -62,13 +79,49 @@ impl Programs {
                  {RIVALS_BUILD}\nor compare with none: --against tallybook"
             )));
         }
+        let of_kfs = |subject: &Subject| matches!(subject, Subject::Files { store, .. } if *store == FilesStore::Kfs);
+        let is_installed = |script: &PathBuf| script.with_file_name(KFS_INSTALLED).is_file();
+        if wants(of_kfs) && !self.kfs.as_ref().is_some_and(is_installed) {
+            let looked = match &self.kfs {
+                Some(script) => {
+                    format!("{} is not there", script.with_file_name(KFS_INSTALLED).display())
+                }
+                None => format!("no {KFS_SCRIPT} here or above"),
+            };
+            return Err(Error::Invalid(format!(
+                "KFS is not installed ({looked}); to install it, with Node.js 18 or newer, in the \
+                 project's directory:\n  {KFS_INSTALL}\nor leave it out: --against leveldb, or \
+                 --against tallybook for no rival"
+            )));
+        }
         Ok(())
     }
+
+    /// The command that starts a store of files.
+    fn of_files(&self, store: FilesStore) -> Vec<OsString> {
+        let path = |path: &Option<PathBuf>| path.clone().map(PathBuf::into_os_string);
+        match store {
+            FilesStore::Tallybook => self.files.clone(),
+            FilesStore::Kfs => {
+                path(&self.kfs).map_or(Vec::new(), |script| vec!["node".into(), script])
+            }
+            FilesStore::LevelDb => {
+                path(&self.rivals).map_or(Vec::new(), |program| vec![program, "files".into()])
+            }
+        }
+    }
+}
+
+/// A file of the project, looked for from the current directory upwards.
+fn find_above(name: &str) -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    here.ancestors().map(|at| at.join(name)).find(|path| path.is_file())
 }
 
 /// An open target.
 pub(super) enum Opened {
     Child(Box<Child>),
+    Files { child: Box<FilesChild>, directory: PathBuf },
     Http { target: Box<HttpTarget>, server: Option<Server>, is_bare: bool },
 }
 
@@ -97,6 +150,17 @@ impl Opened {
                     settings: BTreeMap::new(),
                 };
                 open_child(&program, &opening)
+            }
+            Subject::Files { store: kind, buckets } => {
+                let opening = FilesOpening {
+                    name: kind.name().to_owned(),
+                    directory: store.clone(),
+                    reference_id: files::REFERENCE_ID.to_owned(),
+                    durability: run.budget.durability,
+                    buckets: *buckets,
+                };
+                let child = FilesChild::open(command(&programs.of_files(*kind))?, &opening)?;
+                Ok(Opened::Files { child: Box::new(child), directory: directory.to_owned() })
             }
             Subject::Server { flags } => {
                 let flags = server_flags(run, flags);
@@ -144,6 +208,7 @@ impl Opened {
     pub(super) fn settings(&self) -> BTreeMap<String, String> {
         match self {
             Opened::Child(child) => child.settings().clone(),
+            Opened::Files { child, .. } => child.settings().clone(),
             Opened::Http { target, .. } => target.settings(),
         }
     }
@@ -157,6 +222,8 @@ impl Opened {
     ) -> Result<()> {
         match self {
             Opened::Child(child) => child.prefill(spec, options, watch),
+            // It begins empty.
+            Opened::Files { .. } => Ok(()),
             // It keeps nothing.
             Opened::Http { is_bare: true, .. } => Ok(()),
             Opened::Http { target, server, .. } => {
@@ -176,6 +243,7 @@ impl Opened {
     ) -> Result<Loaded> {
         match self {
             Opened::Child(child) => child.run(spec, options, watch),
+            Opened::Files { child, directory } => Ok(files::run(child, spec, directory)),
             Opened::Http { target, server, .. } => {
                 let mut loaded =
                     run::run(&**target, spec, options, &mut |progress, _| watch(progress))?;
@@ -193,6 +261,7 @@ impl Opened {
     pub(super) fn close(self) -> Result<()> {
         match self {
             Opened::Child(child) => child.close(),
+            Opened::Files { child, .. } => child.close(),
             Opened::Http { server: Some(server), .. } => server.stop(),
             Opened::Http { server: None, .. } => Ok(()),
         }

@@ -133,30 +133,37 @@ pub fn compare(baseline: (&str, &[Record]), subject: (&str, &[Record])) -> Compa
     let first = targets(baseline.1);
     let same = |record: &Record| Some(&record.target) == first.as_ref();
     let one_target = baseline.1.iter().chain(subject.1).all(same);
-    build(baseline.0, subject.0, records, |record| {
+    let case = |record: &Record| {
         let case = case_name(record);
         if one_target { case } else { format!("{}, {case}", record.target) }
-    })
+    };
+    build(baseline.0, subject.0, records, case, &|_| true)
 }
 
 impl Comparer<'_> {
     /// Compares records of one file with each other.
     pub fn compare(&self, records: &[Record]) -> Comparison {
+        self.compare_in(records, &|_| true)
+    }
+
+    /// As `compare`, in some metrics alone: they are the family that p-values are corrected over.
+    pub fn compare_in(&self, records: &[Record], wanted: &dyn Fn(&Metric) -> bool) -> Comparison {
         match *self {
             Comparer::Targets { baseline, subject } => {
                 let side = |record: &Record| side_of(&record.target, baseline, subject);
                 let sided = records.iter().filter_map(|record| Some((side(record)?, record)));
-                build(baseline, subject, sided, case_name)
+                build(baseline, subject, sided, case_name, wanted)
             }
             Comparer::Parameter { name, baseline, subject } => {
                 let side = |record: &Record| side_of(record.case.get(name)?, baseline, subject);
                 let sided = records.iter().filter_map(|record| Some((side(record)?, record)));
                 let label = |value: &str| format!("{name} {value}");
-                build(&label(baseline), &label(subject), sided, |record| {
+                let case = |record: &Record| {
                     let mut rest = record.clone();
                     rest.case.remove(name);
                     format!("{}, {}", record.target, case_name(&rest))
-                })
+                };
+                build(&label(baseline), &label(subject), sided, case, wanted)
             }
         }
     }
@@ -175,6 +182,7 @@ fn build<'a>(
     subject: &str,
     records: impl Iterator<Item = (Side, &'a Record)>,
     case: impl Fn(&Record) -> String,
+    wanted: &dyn Fn(&Metric) -> bool,
 ) -> Comparison {
     let mut left_out = Vec::new();
     // By first appearance, which is the order in which the experiment varies its parameters.
@@ -200,7 +208,7 @@ fn build<'a>(
     for key in &order {
         let (a, b) = cases.remove(key).unwrap_or_default();
         match (a.is_empty(), b.is_empty()) {
-            (false, false) => rows.extend(rows_of(&key.1, a, b)),
+            (false, false) => rows.extend(rows_of(&key.1, a, b, wanted)),
             (true, _) => left_out.push(format!("{}: no run of {baseline}", key.1)),
             (_, true) => left_out.push(format!("{}: no run of {subject}", key.1)),
         }
@@ -209,7 +217,12 @@ fn build<'a>(
     Comparison { baseline: baseline.to_owned(), subject: subject.to_owned(), rows, left_out }
 }
 
-fn rows_of(case: &str, mut a: Vec<&Record>, mut b: Vec<&Record>) -> Vec<Row> {
+fn rows_of(
+    case: &str,
+    mut a: Vec<&Record>,
+    mut b: Vec<&Record>,
+    wanted: &dyn Fn(&Metric) -> bool,
+) -> Vec<Row> {
     a.sort_by_key(|record| record.started_at_ms);
     b.sort_by_key(|record| record.started_at_ms);
     let in_turn = interleaved(&a, &b);
@@ -248,7 +261,7 @@ fn rows_of(case: &str, mut a: Vec<&Record>, mut b: Vec<&Record>) -> Vec<Row> {
             subject,
         })
     };
-    metrics.into_iter().filter_map(row).collect()
+    metrics.into_iter().filter(wanted).filter_map(row).collect()
 }
 
 /// Whether both sides, in order of time, took turns: every pair of neighbours has one run of each.
@@ -317,6 +330,15 @@ mod tests {
         assert!((p99.goodness().unwrap() - 2.0).abs() < 0.02);
         let back = Comparer::Targets { baseline: "new", subject: "old" }.compare(&records);
         assert_eq!(throughput(&back).verdict, Verdict::Worse);
+    }
+
+    #[test]
+    fn the_metrics_that_are_asked_for_are_the_family() {
+        let records = [runs("old", "1", &SLOW, 0), runs("new", "1", &FAST, 30_000)].concat();
+        let comparer = Comparer::Targets { baseline: "old", subject: "new" };
+        let one = comparer.compare_in(&records, &|metric| metric.measure == Measure::Throughput);
+        assert_eq!(one.rows.len(), 1);
+        assert_eq!(one.rows[0].welch_p_corrected, one.rows[0].welch_p);
     }
 
     #[test]

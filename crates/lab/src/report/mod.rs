@@ -19,3 +19,4 @@ pub use document::{FlameGraph, Report};
 pub use metric::{Measure, Metric};
 pub use records::{case_name, load_records};
 pub use table::Table;
+pub(crate) use verdicts::p_text;

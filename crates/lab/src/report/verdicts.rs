@@ -36,7 +36,8 @@ impl Row {
         }
     }
 
-    fn verdict_text(&self) -> &'static str {
+    /// In a word.
+    pub(crate) fn verdict_text(&self) -> &'static str {
         match self.verdict {
             Verdict::Better => "better",
             Verdict::Worse => "worse",
@@ -186,7 +187,8 @@ fn ratio_text(ratio: Interval) -> String {
     format!("{:.3} ({:.3}-{:.3})", ratio.estimate, ratio.low, ratio.high)
 }
 
-fn p_text(p: Option<f64>) -> String {
+/// A p as people write it.
+pub(crate) fn p_text(p: Option<f64>) -> String {
     match p {
         None => "-".to_owned(),
         Some(p) if p < 0.001 => "<0.001".to_owned(),

@@ -50,6 +50,10 @@ impl Plan {
             ),
             _ => None,
         };
+        if !Workload::ALL.contains(&spec.workload) {
+            let what = format!("{}: it is for stores of files", spec.workload.name());
+            return Err(Error::Invalid(what));
+        }
         if spec.workload == Workload::FillSync && spec.durability != Durability::Sync {
             return Err(Error::Invalid("fillsync: its durability is sync".into()));
         }

@@ -65,6 +65,9 @@ impl Stream {
             | Workload::FillRandom
             | Workload::FillSync
             | Workload::DeleteRandom => return false,
+            Workload::WriteReadUnlink | Workload::EachBucket | Workload::Rest => {
+                unreachable!("a plan is never made of a workload of files")
+            }
             Workload::Overwrite => self.put(operation, Kind::Put),
             Workload::UpdateRandom => self.put(operation, Kind::ReadModifyWrite),
             Workload::ReadRandom | Workload::ReadWhileWriting => self.read(operation, Kind::Get),

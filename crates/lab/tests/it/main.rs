@@ -6,6 +6,7 @@ mod synthetic;
 mod architecture;
 mod child;
 mod experiments;
+mod files;
 mod generator;
 mod http;
 mod outcomes;

@@ -6,6 +6,7 @@
 
 mod raw;
 mod database;
+pub(crate) mod files;
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
