@@ -113,7 +113,7 @@ fn times_section(report: &mut Report, records: &[Record], operation: &str) {
         })
     });
     let strip = StripChart {
-        title: format!("time of one {operation}"),
+        title: format!("time, {operation} of one file"),
         unit: Unit::Nanoseconds,
         log: true,
         rows: rows.filter(|row| !row.runs.is_empty()).collect(),
@@ -152,9 +152,8 @@ fn bars(report: &mut Report, records: &[Record], operation: &str) {
                 chart.series_in(slot, target)
             })
     };
-    let mut means = chart(format!("mean time of a {operation}{unit}; less is better"));
-    let mut deviations =
-        chart(format!("standard deviation of a {operation}{unit}; less is more even"));
+    let mut means = chart(format!("mean time, {operation}{unit}; less is better"));
+    let mut deviations = chart(format!("standard deviation, {operation}{unit}; less is more even"));
     for size in sizes(records) {
         let of = |target| times(records, target, operation, &size);
         let all = targets(records);
@@ -167,9 +166,9 @@ fn bars(report: &mut Report, records: &[Record], operation: &str) {
         deviations = deviations.group(shown(&size), spread.collect());
     }
     let caption = "The whiskers are one standard deviation to both sides.";
-    report.picture(&format!("Mean of a {operation} by size"), caption, &means);
+    report.picture(&format!("Mean {operation} by size"), caption, &means);
     let caption = "Of all trials.";
-    report.chart(&format!("Standard deviation of a {operation} by size"), caption, &deviations);
+    report.chart(&format!("Standard deviation, {operation} by size"), caption, &deviations);
 }
 
 fn figures(records: &[Record], operation: &str) -> Table {
