@@ -32,33 +32,35 @@ struct Fragment {
 impl RangeTombstones {
     /// The set of these deletions, in any order.
     pub fn new(tombstones: impl IntoIterator<Item = RangeTombstone>) -> Self {
-        let tombstones: Vec<_> = tombstones.into_iter().collect();
-        let mut edges: Vec<Bytes> =
-            tombstones.iter().flat_map(|t| [t.start.clone(), t.end.clone()]).collect();
+        // Every place where a deletion starts or ends, in order; at one place ends come first.
+        let deletions = tombstones.into_iter().filter(|deletion| deletion.start < deletion.end);
+        let mut edges: Vec<(Bytes, bool, SeqNo)> = deletions
+            .flat_map(|RangeTombstone { start, end, seqno }| {
+                [(start, true, seqno), (end, false, seqno)]
+            })
+            .collect();
         edges.sort();
-        edges.dedup();
         let mut fragments: Vec<Fragment> = Vec::new();
-        for pair in edges.windows(2) {
-            let mut seqnos: Vec<SeqNo> = tombstones
-                .iter()
-                .filter(|t| t.start <= pair[0] && t.end >= pair[1])
-                .map(|t| t.seqno)
-                .collect();
-            if seqnos.is_empty() {
-                continue;
-            }
-            seqnos.sort_unstable_by(|a, b| b.cmp(a));
-            seqnos.dedup();
-            match fragments.last_mut() {
-                Some(last) if last.end == pair[0] && last.seqnos == seqnos => {
-                    last.end = pair[1].clone();
+        // The deletions of the keys from `from` on, newest first.
+        let (mut open, mut from) = (Vec::new(), Bytes::new());
+        for (place, starts, seqno) in edges {
+            if !open.is_empty() && from < place {
+                let mut seqnos = open.clone();
+                seqnos.dedup();
+                match fragments.last_mut() {
+                    Some(last) if last.end == from && last.seqnos == seqnos => {
+                        last.end = place.clone();
+                    }
+                    _ => fragments.push(Fragment { start: from, end: place.clone(), seqnos }),
                 }
-                _ => fragments.push(Fragment {
-                    start: pair[0].clone(),
-                    end: pair[1].clone(),
-                    seqnos,
-                }),
             }
+            let at = open.partition_point(|&other| other > seqno);
+            if starts {
+                open.insert(at, seqno);
+            } else {
+                open.remove(at);
+            }
+            from = place;
         }
         RangeTombstones { fragments }
     }
@@ -121,6 +123,38 @@ mod tests {
             ("z", 99, 0),
         ] {
             assert_eq!(set.cover(key.as_bytes(), max), expected, "{key} at {max}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_set_answers_as_its_deletions_do_one_by_one(
+            deletions in proptest::collection::vec((0u8..20, 0u8..20, 1u64..9), 0..20),
+        ) {
+            let deletion = |&(start, end, seqno): &(u8, u8, SeqNo)| RangeTombstone {
+                start: Bytes::copy_from_slice(&[start]),
+                end: Bytes::copy_from_slice(&[end]),
+                seqno,
+            };
+            let set = RangeTombstones::new(deletions.iter().map(deletion));
+            // What a set lists makes the same set again.
+            let again = RangeTombstones::new(set.iter());
+            for key in 0..21 {
+                for max_seqno in 0..10 {
+                    let covers = deletions.iter().filter(|&&(start, end, seqno)| {
+                        start <= key && key < end && seqno <= max_seqno
+                    });
+                    let expected = covers.map(|deletion| deletion.2).max().unwrap_or(0);
+                    proptest::prop_assert_eq!(set.cover(&[key], max_seqno), expected);
+                    proptest::prop_assert_eq!(again.cover(&[key], max_seqno), expected);
+                }
+            }
+            let listed: Vec<_> = set.iter().collect();
+            for pair in listed.windows(2) {
+                let (one, next) = (&pair[0], &pair[1]);
+                let is_same = one.start == next.start && one.end == next.end;
+                proptest::prop_assert!(one.end <= next.start || is_same && one.seqno > next.seqno);
+            }
         }
     }
 }
