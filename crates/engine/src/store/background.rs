@@ -6,6 +6,7 @@ use super::compacting::{Compacted, IDLE_AFTER};
 use super::inner::Inner;
 use super::rest::REST_AFTER;
 use crate::error::Error;
+use crate::journal::JournalPosition;
 use crate::resources::{Participant, Work};
 use crate::version::VersionEdit;
 
@@ -19,11 +20,12 @@ impl Participant for Inner {
     fn prepare_step(&self) -> bool {
         let Some(_preparing) = self.preparing.try_lock() else { return false };
         // A missing spare costs a writer most, then memory that it has to back itself.
-        !self.is_resting() && (self.prepare_spare() | self.back_ahead() | self.name_segment())
+        !self.is_resting() && (self.prepare_spare() | self.back_ahead())
     }
 
     fn flush_step(&self) -> bool {
-        !self.is_resting() && self.flush_one()
+        // A flush names the segment too.
+        !self.is_resting() && (self.flush_one() || self.name_segment())
     }
 
     fn compaction_step(&self) -> bool {
@@ -115,19 +117,29 @@ impl Inner {
     fn name_segment(&self) -> bool {
         let started = self.log.lock().last().map(|log| log.segment.number());
         let Some(number) = started else { return false };
-        if self.named_segment.load(Ordering::Relaxed) == number {
+        if self.named_segment.load(Ordering::Relaxed) >= number {
             return false;
         }
         let position = self.commit.lock().writer.position();
         let named = self.sync_upto(position.lsn).and_then(|()| {
-            let edit = VersionEdit { journal_synced: Some(position), ..VersionEdit::default() };
-            self.install(&mut self.tree.lock(), edit, |_| {})
+            let mut tree = self.tree.lock();
+            let mut edit = VersionEdit::default();
+            self.name_position(&mut edit, position);
+            self.install(&mut tree, edit, |_| {})
         });
         match named {
-            Ok(()) => self.named_segment.store(position.segment, Ordering::Relaxed),
+            Ok(()) => _ = self.named_segment.fetch_max(position.segment, Ordering::Relaxed),
             Err(error) => self.note_background_error(&error),
         }
         true
+    }
+
+    /// Has an edit say that the journal is synced up to a place, which it is. Requires: the edit is
+    /// installed under the lock of the tree that is held now.
+    pub(super) fn name_position(&self, edit: &mut VersionEdit, position: JournalPosition) {
+        if self.state.load().version.journal_synced.lsn < position.lsn {
+            edit.journal_synced = Some(position);
+        }
     }
 
     /// Backs a piece of the segment that takes the writes, or else of a spare; whether it did.

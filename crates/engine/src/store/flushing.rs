@@ -154,11 +154,13 @@ impl Inner {
             let run_id = self.take_number();
             let added =
                 tables.iter().map(|table| Added { level: 0, run_id, meta: table_meta(table) });
-            let edit = VersionEdit {
+            let mut edit = VersionEdit {
                 added: added.collect(),
                 replay_from: Some(end),
                 ..VersionEdit::default()
             };
+            // It was synced before it was written.
+            self.name_position(&mut edit, end);
             if let Err(error) = self.install(&mut tree, edit, |state| {
                 state.immutables.retain(|other| !Arc::ptr_eq(other, &memtable));
             }) {

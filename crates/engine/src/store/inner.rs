@@ -265,6 +265,8 @@ impl Inner {
         drop(log);
         self.change_state(|state| Arc::make_mut(&mut state.segments).insert(active.clone()));
         self.request(Work::Prepare);
+        // It is to be named.
+        self.request(Work::Flush);
     }
 
     /// Whether writers wait and no flush has made room for a second.

@@ -10,7 +10,6 @@
 //! Then a store takes what its tables and values take, and 4 MiB.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::inner::Inner;
@@ -78,13 +77,9 @@ impl Inner {
         if version.segments.live(left.number()).count > 0 {
             left.cut_to_end()?;
         }
-        let edit = VersionEdit {
-            replay_from: Some(position),
-            journal_synced: Some(position),
-            ..VersionEdit::default()
-        };
+        let mut edit = VersionEdit { replay_from: Some(position), ..VersionEdit::default() };
+        self.name_position(&mut edit, position);
         self.install(&mut tree, edit, |_| {})?;
-        self.named_segment.store(position.segment, Ordering::Relaxed);
         drop((tree, left));
         self.remove_obsolete();
         Ok(())

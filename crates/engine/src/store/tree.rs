@@ -58,6 +58,9 @@ impl Inner {
             self.poison_if_sync_failed(&error);
             return Err(error);
         }
+        if let Some(position) = edit.journal_synced {
+            self.named_segment.fetch_max(position.segment, Ordering::Relaxed);
+        }
         before.version.mark_obsolete(&edit);
         self.pool.set_dead(dead_journal_bytes(&version));
         self.change_state(|state| {
