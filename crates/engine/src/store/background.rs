@@ -115,9 +115,14 @@ impl Inner {
     /// Has the manifest name the segment that takes the writes, if it doesn't, so that its loss would
     /// be found out even if all that proves it were lost with it. Whether it did.
     fn name_segment(&self) -> bool {
+        let Some(_naming) = self.naming.try_lock() else { return false };
+        // Closing waits for whoever holds that lock, and from then on the directory is another's.
+        if self.is_resting() {
+            return false;
+        }
         let started = self.log.lock().last().map(|log| log.segment.number());
         let Some(number) = started else { return false };
-        if self.named_segment.load(Ordering::Relaxed) >= number {
+        if self.state.load().version.journal_synced.segment == number {
             return false;
         }
         let position = self.commit.lock().writer.position();
@@ -127,9 +132,8 @@ impl Inner {
             self.name_position(&mut edit, position);
             self.install(&mut tree, edit, |_| {})
         });
-        match named {
-            Ok(()) => _ = self.named_segment.fetch_max(position.segment, Ordering::Relaxed),
-            Err(error) => self.note_background_error(&error),
+        if let Err(error) = named {
+            self.note_background_error(&error);
         }
         true
     }
@@ -184,8 +188,6 @@ impl Inner {
         }
         let start = self.commit.lock().memtable_start;
         let unflushed = self.sync.appended_lsn().saturating_sub(start.lsn);
-        let tables: u64 = state.version.levels.iter().map(|level| level.bytes()).sum();
-        let segments: u64 = state.version.segments.kept().map(|kept| kept.end_offset).sum();
-        unflushed > IDLE_FLUSH_BYTES_MIN.max((tables + segments) / IDLE_FLUSH_SHARE)
+        unflushed > IDLE_FLUSH_BYTES_MIN.max(state.version.bytes() / IDLE_FLUSH_SHARE)
     }
 }

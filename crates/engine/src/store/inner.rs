@@ -63,8 +63,6 @@ pub(crate) struct Inner {
 
     /// One edit at a time.
     pub(super) tree: lock::Mutex<Tree>,
-    /// The newest segment of the log that the manifest names.
-    pub(super) named_segment: AtomicU64,
     pub(super) next_file_number: Arc<AtomicU64>,
     pub(super) obsolete: Arc<ObsoleteQueue>,
 
@@ -75,6 +73,10 @@ pub(crate) struct Inner {
     pub(super) immutable_bytes: AtomicUsize,
     /// Held while segments are prepared.
     pub(super) preparing: Mutex<()>,
+    /// Held while files that nothing needs are removed.
+    pub(super) removing: Mutex<()>,
+    /// Held while a segment is named.
+    pub(super) naming: Mutex<()>,
     /// Held while a compaction or collection job runs.
     pub(super) compacting: Mutex<()>,
     /// Of each collected segment, how many values were referred to when it was made. Until one of

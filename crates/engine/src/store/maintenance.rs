@@ -56,7 +56,7 @@ impl Inner {
     ) -> Result<()> {
         self.flush_all()?;
         let _compacting = self.compacting.lock();
-        let total = self.state.load().version.levels.iter().map(|level| level.bytes()).sum();
+        let total = self.state.load().version.table_bytes();
         let before = self.counters.compaction_bytes_read.load(Ordering::Relaxed);
         progress(0, total);
         let mut slice = Slice {
@@ -137,8 +137,8 @@ impl Inner {
         self.check_open()?;
         let state = self.state.load_full();
         let segments: Vec<_> = state.segments.segments().cloned().collect();
-        let tables: u64 = state.version.levels.iter().map(|level| level.bytes()).sum();
-        let total = tables + segments.iter().map(|segment| segment.end()).sum::<u64>();
+        let total =
+            state.version.table_bytes() + segments.iter().map(|segment| segment.end()).sum::<u64>();
         let mut report = VerifyReport::default();
         for (_, live) in state.version.tables() {
             let table = live.table();
@@ -243,7 +243,7 @@ impl Inner {
     /// memtables is found in the journal by the next open.
     pub(super) fn let_go(&self) {
         self.cancel.store(true, Ordering::Release);
-        let running = (self.compacting.lock(), self.preparing.lock());
+        let running = (self.compacting.lock(), self.preparing.lock(), self.naming.lock());
         let mut flushes = self.flushes.lock();
         flushes.is_closed = true;
         while flushes.running > 0 {
@@ -275,7 +275,10 @@ impl Inner {
             let edit = VersionEdit { seqno_next, journal_synced, ..VersionEdit::default() };
             let _ = self.tree.lock().manifest.append(&edit);
         }
-        self.remove_obsolete();
+        {
+            let _removing = self.removing.lock();
+            self.remove_unneeded();
+        }
         drop(running);
         *self.lock.lock() = None;
     }

@@ -53,7 +53,7 @@ impl Inner {
             Opening { dir, options: &options, resources: &resources, recorder: &recorder };
         let names = opening.list()?;
         let obsolete = ObsoleteQueue::new();
-        let (version, old_manifest) = opening.recover_manifest(&names, &obsolete)?;
+        let (mut version, old_manifest) = opening.recover_manifest(&names, &obsolete)?;
         let beyond = names.iter().filter_map(|(_, kind)| number_of(*kind)).max().unwrap_or(0) + 1;
         let next_file_number = Arc::new(AtomicU64::new(version.next_file_number.max(beyond)));
         let files = Arc::new(JournalFiles {
@@ -79,6 +79,8 @@ impl Inner {
 
         let pool = Arc::new(opening.segment_pool(&files, &next_file_number));
         let end = replayed.recovered.end;
+        // As the new manifest says.
+        version.journal_synced = end;
         // Before the spares come back: those of another size would be removed.
         pool.set_scale(end.lsn);
         pool.set_dead(dead_journal_bytes(&version));
@@ -118,13 +120,14 @@ impl Inner {
             log: lock::Mutex::new(Stage::LockLog, &recorder, log_of(&replayed.recovered)),
             retired: Mutex::default(),
             tree: lock::Mutex::new(Stage::LockTree, &recorder, Tree { manifest }),
-            named_segment: AtomicU64::new(end.segment),
             next_file_number,
             obsolete,
             flushes: lock::Mutex::new(Stage::LockFlushes, &recorder, flushes),
             flush_ended: Condvar::new(),
             immutable_bytes: AtomicUsize::new(immutable_bytes),
             preparing: Mutex::new(()),
+            removing: Mutex::new(()),
+            naming: Mutex::new(()),
             compacting: Mutex::new(()),
             collected_values: Mutex::default(),
             throttle: Default::default(),

@@ -41,10 +41,8 @@ impl Inner {
     fn is_rest_worthwhile(&self) -> bool {
         let (_, spare_bytes) = self.pool.spares();
         let active = self.log.lock().last().map_or(0, |log| log.segment.capacity());
-        let version = &self.state.load().version;
-        let tables: u64 = version.levels.iter().map(|level| level.bytes()).sum();
-        let segments: u64 = version.segments.kept().map(|kept| kept.end_offset).sum();
-        spare_bytes + active > self.options.segment_bytes_min + (tables + segments) / REST_SHARE
+        let held = self.state.load().version.bytes();
+        spare_bytes + active > self.options.segment_bytes_min + held / REST_SHARE
     }
 
     /// Has the journal go on in a new segment if everything before is flushed; answers the segment it

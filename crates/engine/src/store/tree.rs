@@ -58,9 +58,6 @@ impl Inner {
             self.poison_if_sync_failed(&error);
             return Err(error);
         }
-        if let Some(position) = edit.journal_synced {
-            self.named_segment.fetch_max(position.segment, Ordering::Relaxed);
-        }
         before.version.mark_obsolete(&edit);
         self.pool.set_dead(dead_journal_bytes(&version));
         self.change_state(|state| {
@@ -153,6 +150,15 @@ impl Inner {
     /// Gives segments that nothing refers to, and that nobody reads any more, back to the pool, and
     /// removes the files whose last reader has let go.
     pub(super) fn remove_obsolete(&self) {
+        let _removing = self.removing.lock();
+        // Once the store is closed, the directory is another's.
+        if !self.closed.load(Ordering::Acquire) {
+            self.remove_unneeded();
+        }
+    }
+
+    /// As `remove_obsolete`. Requires: `removing` is held.
+    pub(super) fn remove_unneeded(&self) {
         let unread: Vec<_> = {
             let mut retired = self.retired.lock();
             let (unread, read) =
@@ -181,10 +187,9 @@ pub(super) fn seqno_reserve(last_seqno: SeqNo) -> SeqNo {
 /// How much of the journal's length is dead: what lies before replay, but for as many bytes as the store
 /// holds in tables and values.
 pub(super) fn dead_journal_bytes(version: &Version) -> u64 {
-    let tables: u64 = version.levels.iter().map(|level| level.bytes()).sum();
     let segments = version.segments.kept();
     let values: u64 = segments.map(|kept| version.segments.live(kept.number).bytes).sum();
-    version.replay_from.lsn.saturating_sub(tables + values)
+    version.replay_from.lsn.saturating_sub(version.table_bytes() + values)
 }
 
 /// Opens a table of the store in `dir`; its file goes, once it is obsolete, by way of `obsolete`.

@@ -137,6 +137,17 @@ impl Version {
         self.runs().flat_map(|(level, run)| run.tables.iter().map(move |table| (level, table)))
     }
 
+    /// Bytes of all tables.
+    pub fn table_bytes(&self) -> u64 {
+        self.levels.iter().map(|level| level.bytes()).sum()
+    }
+
+    /// Bytes of all tables and of the closed segments that are kept.
+    pub fn bytes(&self) -> u64 {
+        let segments: u64 = self.segments.kept().map(|kept| kept.end_offset).sum();
+        self.table_bytes() + segments
+    }
+
     /// The deepest level that holds a table.
     pub fn deepest(&self) -> Option<usize> {
         self.levels.iter().rposition(|level| !level.runs.is_empty())
