@@ -61,8 +61,8 @@ impl Inner {
         let before_ns = self.sync_due_ns.fetch_min(due_ns, Ordering::AcqRel);
         if now_ns > before_ns.saturating_add(LATE_NS) && !self.resources.is_inline() {
             add(&self.counters.stalled_writes, 1);
-            add(&self.counters.stalled_ns, stall::SLEEP_MAX.as_nanos() as u64);
-            self.resources.clock.sleep(stall::SLEEP_MAX);
+            add(&self.counters.stalled_ns, stall::POLL.as_nanos() as u64);
+            self.resources.clock.sleep(stall::POLL);
         }
     }
 

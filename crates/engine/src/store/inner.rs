@@ -75,8 +75,8 @@ pub(crate) struct Inner {
     pub(super) preparing: Mutex<()>,
     /// Held while files that nothing needs are removed.
     pub(super) removing: Mutex<()>,
-    /// Held while a segment is named.
-    pub(super) naming: Mutex<()>,
+    /// Held while a segment is named: when that was last done, by the steady clock.
+    pub(super) naming: Mutex<u64>,
     /// Held while a compaction or collection job runs.
     pub(super) compacting: Mutex<()>,
     /// Of each collected segment, how many values were referred to when it was made. Until one of
@@ -254,6 +254,14 @@ impl Inner {
         own.max((used as f64 / budget as f64).min(1.0))
     }
 
+    /// Bytes that memtables may still take, this store's own and those of the shared budget.
+    pub(super) fn memtable_room(&self) -> u64 {
+        let own = self.immutable_bytes.load(Ordering::Relaxed) + self.state.load().active.bytes();
+        let used = self.resources.memtable_bytes.load(Ordering::Relaxed);
+        let own = self.options.write_buffer_bytes.saturating_sub(own);
+        own.min(self.resources.options.write_buffer_bytes.saturating_sub(used)) as u64
+    }
+
     /// Makes a segment that the writer has just started known to readers. Requires: the commit lock.
     pub(super) fn note_rotation(&self, commit: &Commit) {
         let Some(active) = commit.writer.active() else { return };
@@ -267,8 +275,6 @@ impl Inner {
         drop(log);
         self.change_state(|state| Arc::make_mut(&mut state.segments).insert(active.clone()));
         self.request(Work::Prepare);
-        // It is to be named.
-        self.request(Work::Flush);
     }
 
     /// Whether writers wait and no flush has made room for a second.

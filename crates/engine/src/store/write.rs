@@ -24,7 +24,7 @@ use crate::options::Durability;
 use crate::range_tombstone::RangeTombstone;
 use crate::resources::Work;
 use crate::stages::{Stage, Trace};
-use crate::stall;
+use crate::stall::{self, Lag};
 use crate::waits;
 
 /// A condition and the key it is about.
@@ -144,11 +144,18 @@ impl Inner {
         }
         let clock = &self.resources.clock;
         let started_ns = clock.steady_ns();
-        let delay = self.throttle.delay(bytes, pressure);
+        let since_progress_ns = started_ns.saturating_sub(self.progress_ns.load(Ordering::Relaxed));
+        let lag = Lag {
+            pressure,
+            left_bytes: self.memtable_room(),
+            flush_bytes: self.options.memtable_bytes as u64,
+            since_progress: Duration::from_nanos(since_progress_ns),
+        };
+        let delay = self.throttle.delay(bytes, &lag);
         if let Some(delay) = delay {
             clock.sleep(delay);
         }
-        if self.pressure() >= 1.0 {
+        if self.memtable_room() == 0 {
             self.wait_for_room()?;
         } else if delay.is_none() {
             return Ok(());
@@ -165,10 +172,10 @@ impl Inner {
         let clock = &self.resources.clock;
         let mut installed = self.flushes.lock().installed;
         let mut progress_ns = clock.steady_ns();
-        while self.pressure() >= 1.0 {
+        while self.memtable_room() == 0 {
             self.check_writable()?;
             self.run_inline();
-            clock.sleep(stall::SLEEP_MAX);
+            clock.sleep(stall::POLL);
             let (now_installed, now_ns) = (self.flushes.lock().installed, clock.steady_ns());
             if now_installed != installed {
                 (installed, progress_ns) = (now_installed, now_ns);
