@@ -9,8 +9,8 @@ use hyper::HeaderMap;
 use hyper::header::HeaderName;
 use tallybook_files::{CopyOptions, FileStore};
 
-use super::write::{Asked, created};
-use super::{decode_name, file_error};
+use super::decode_name;
+use super::write::{change, created};
 use crate::api::{Answer, Api};
 use crate::engine::Engine;
 use crate::reply::{Problem, bad_request};
@@ -26,27 +26,23 @@ pub(crate) fn give<E: Engine>(
     headers: HeaderMap,
     name: String,
 ) -> Answer {
-    let read = Asked::of(api, &headers).and_then(|asked| Ok((asked, source(&headers)?)));
-    let (asked, (from, moves)) = match read {
-        Ok(read) => read,
+    let (from, moves) = match source(&headers) {
+        Ok(source) => source,
         Err(problem) => return Answer::Ready(api.refuse(headers, problem)),
     };
-    let level = asked.level;
-    let durability = Some(level.durability(api.options.interval_ms));
-    let files = files.clone();
-    api.on_pool(
-        move |_| {
-            let condition = asked.condition(&files, &name)?;
+    change(
+        api,
+        files,
+        headers,
+        name,
+        move |files, name, durability, condition| {
             let options = CopyOptions { durability, condition, ..CopyOptions::default() };
             match moves {
-                true => files.rename(&from, &name, options),
-                false => files.copy(&from, &name, options),
+                true => files.rename(&from, name, options),
+                false => files.copy(&from, name, options),
             }
         },
-        move |api, given| match given {
-            Ok(stat) => created(headers, &stat, level),
-            Err(error) => file_error(api, headers, &error),
-        },
+        |_, headers, level, stat| created(headers, &stat, level),
     )
 }
 

@@ -12,7 +12,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_RANGE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
-use tallybook::Condition;
+use tallybook::{Condition, Durability};
 use tallybook_files::{Error, FileStore, Stat, UnlinkOptions, WriteOptions};
 
 use super::{
@@ -32,14 +32,14 @@ use crate::write::text;
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
 /// What a request's headers ask of a change.
-pub(super) struct Asked {
-    pub(super) level: DurabilityLevel,
+struct Asked {
+    level: DurabilityLevel,
     conditions: Conditions,
     demand: Demand,
 }
 
 impl Asked {
-    pub(super) fn of<E>(api: &Api<E>, headers: &HeaderMap) -> Result<Asked, Problem> {
+    fn of<E>(api: &Api<E>, headers: &HeaderMap) -> Result<Asked, Problem> {
         let level = match text(headers, &DURABILITY)? {
             None => api.options.durability,
             Some(name) => DurabilityLevel::from_name(name)
@@ -51,11 +51,7 @@ impl Asked {
     }
 
     /// What the file store is to check; where several versions are named, it is looked first.
-    pub(super) fn condition(
-        &self,
-        files: &FileStore,
-        name: &str,
-    ) -> Result<Option<Condition>, Error> {
+    fn condition(&self, files: &FileStore, name: &str) -> Result<Option<Condition>, Error> {
         match self.demand {
             Demand::Condition(condition) => Ok(condition),
             Demand::Look => {
@@ -135,6 +131,32 @@ pub(crate) fn delete<E: Engine>(
     headers: HeaderMap,
     name: String,
 ) -> Answer {
+    change(
+        api,
+        files,
+        headers,
+        name,
+        |files, name, durability, condition| {
+            files.unlink(name, UnlinkOptions { durability, condition })
+        },
+        |api, headers, level, unlinked| match unlinked {
+            true => deleted(headers, level),
+            false => api.refuse(headers, NOT_FOUND),
+        },
+    )
+}
+
+/// Makes a change without a body, as the headers ask for it.
+pub(super) fn change<E: Engine, T: Send + 'static>(
+    api: &Arc<Api<E>>,
+    files: &FileStore,
+    headers: HeaderMap,
+    name: String,
+    make: impl FnOnce(&FileStore, &str, Option<Durability>, Option<Condition>) -> Result<T, Error>
+    + Send
+    + 'static,
+    respond: impl FnOnce(&Api<E>, HeaderMap, DurabilityLevel, T) -> Reply + 'static,
+) -> Answer {
     let asked = match Asked::of(api, &headers) {
         Ok(asked) => asked,
         Err(problem) => return Answer::Ready(api.refuse(headers, problem)),
@@ -145,11 +167,10 @@ pub(crate) fn delete<E: Engine>(
     api.on_pool(
         move |_| {
             let condition = asked.condition(&files, &name)?;
-            files.unlink(&name, UnlinkOptions { durability, condition })
+            make(&files, &name, durability, condition)
         },
-        move |api, unlinked| match unlinked {
-            Ok(true) => deleted(headers, level),
-            Ok(false) => api.refuse(headers, NOT_FOUND),
+        move |api, made| match made {
+            Ok(made) => respond(api, headers, level, made),
             Err(error) => file_error(api, headers, &error),
         },
     )
