@@ -22,6 +22,7 @@ mod query;
 mod conditions;
 mod byte_range;
 // What is written in a reply.
+pub mod json;
 mod body;
 mod reply;
 // One connection: bytes checked under hyper.

@@ -5,6 +5,7 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 use tallybook::options::LEVEL_COUNT;
 use tallybook::store::{LevelStats, Stats};
+use tallybook_server::json::levels;
 
 use crate::arguments::StatsArguments;
 use crate::exit::Exit;
@@ -56,19 +57,7 @@ fn as_json(stats: &Stats) -> Value {
     let mut object: Map<String, Value> =
         figures(stats).into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
     object.insert("open_us".into(), json!(stats.open.as_micros() as u64));
-    let levels: Vec<Value> = stats
-        .levels
-        .iter()
-        .map(|level| {
-            json!({
-                "runs": level.runs,
-                "files": level.files,
-                "bytes": level.bytes,
-                "entries": level.entries,
-            })
-        })
-        .collect();
-    object.insert("levels".into(), json!(levels));
+    object.insert("levels".into(), levels(&stats.levels));
     object.into()
 }
 

@@ -6,6 +6,7 @@ use tallybook::store::Stats;
 
 use crate::api::Api;
 use crate::engine::Engine;
+use crate::json::levels;
 use crate::reply::{Reply, json_reply};
 
 /// `/stats`: the store's figures and the server's.
@@ -43,19 +44,7 @@ fn store_figures(stats: &Stats) -> Value {
         "memtable_bytes": stats.memtable_bytes,
         "immutable_memtables": stats.immutable_memtables,
     });
-    let levels: Vec<Value> = stats
-        .levels
-        .iter()
-        .map(|level| {
-            json!({
-                "runs": level.runs,
-                "files": level.files,
-                "bytes": level.bytes,
-                "entries": level.entries,
-            })
-        })
-        .collect();
-    figures["levels"] = json!(levels);
+    figures["levels"] = levels(&stats.levels);
     for (name, value) in [
         ("segments", stats.segments),
         ("segment_bytes", stats.segment_bytes),
