@@ -31,7 +31,7 @@ mod kfs;
 
 pub use error::{Error, Result};
 pub use figures::{BucketTotals, Totals};
-pub use kfs::{ImportOptions, ImportProblem, ImportReport};
+pub use kfs::{Destination, ImportOptions, ImportProblem, ImportReport, TableFile, import_kfs};
 pub use names::{ListEntry, Page};
 pub use options::{
     CopyOptions, CreateOptions, ListOptions, OpenOptions, ReadOptions, UnlinkOptions,
@@ -44,5 +44,5 @@ pub use record::Stat;
 pub use repair::{RepairOptions, RepairReport};
 pub use store::{FileStore, resource_options};
 pub use tallybook::{Condition, Durability};
-pub use verify::{FileDamage, VerifyReport};
+pub use verify::{FileDamage, Verification, VerifyReport};
 pub use writer::Writer;

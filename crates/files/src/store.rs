@@ -24,7 +24,7 @@ use crate::reader::Reader;
 use crate::reaper::{self, Reaped};
 use crate::record::{Stat, decode_shares, encode_shares};
 use crate::superblock::Superblock;
-use crate::verify::{self, VerifyReport};
+use crate::verify::{Verification, VerifyReport};
 use crate::writer::Writer;
 
 /// Numbers that are left out at each opening, so that none that a power loss took is used again.
@@ -300,7 +300,17 @@ impl FileStore {
         options: VerifyOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<VerifyReport> {
-        verify::verify(self.core(), &options, progress)
+        let mut verification = self.verification(&options)?;
+        while verification.step()? {
+            let (done, total) = verification.progress();
+            progress(done, total);
+        }
+        Ok(verification.report().clone())
+    }
+
+    /// The same, carried on by the caller: nothing is read until it takes a step.
+    pub fn verification(&self, options: &VerifyOptions) -> Result<Verification> {
+        Verification::new(self.core(), options)
     }
 
     /// Frees all space that is due, now. The background thread does so by itself, if there is one.

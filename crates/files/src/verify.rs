@@ -6,6 +6,7 @@
 //! 3. After the last file, the buckets are swept: entries and chunks that the catalogue doesn't know,
 //!    as a power loss may leave them, are removed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,6 +20,9 @@ use crate::key_layout::{self, key};
 use crate::options::{ReadOptions, VerifyOptions};
 use crate::reader::Reader;
 use crate::record::{ContentId, FileRecord, Quarantine, Share, encode_entry, encode_shares};
+
+/// Entries, or contents, that are swept in one step.
+const SWEPT_MAX: usize = 1000;
 
 /// A damaged file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,34 +56,176 @@ pub struct VerifyReport {
     pub is_complete: bool,
 }
 
-pub(crate) fn verify(
-    core: &Arc<Core>,
-    options: &VerifyOptions,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<VerifyReport> {
-    core.check_open()?;
-    let mut report = VerifyReport::default();
-    let total = core.figures.lock().file_bytes;
-    let start = match options.bytes_max {
-        Some(_) => core.catalogue.get(&[key_layout::VERIFIED])?,
-        None => None,
-    };
-    let mut after = start.map(|name| String::from_utf8_lossy(&name).into_owned());
-    while let Some((name, record)) = next_file(core, after.as_deref())? {
-        let begun = report.bytes;
-        verify_file(core, &name, &mut report, &mut |bytes| progress(begun + bytes, total))?;
-        restore_entry(core, &name, &record, &mut report)?;
-        after = Some(name);
-        if options.bytes_max.is_some_and(|bytes_max| report.bytes >= bytes_max) {
-            let last = after.unwrap_or_default();
-            core.catalogue.put(&[key_layout::VERIFIED], last.as_bytes())?;
-            return Ok(report);
+/// A verification under way, which its caller carries on step by step. Between the steps it holds
+/// nothing but the file that is being read; given up, it is as if it had ended with the file before.
+#[derive(Debug)]
+pub struct Verification {
+    core: Arc<Core>,
+    bytes_max: Option<u64>,
+    /// Bytes of all files when it began.
+    total: u64,
+    report: VerifyReport,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The first file after this name is next.
+    Seeking(Option<String>),
+    Reading(Box<Reading>),
+    /// These buckets are to be swept, the first of them from this key on.
+    Sweeping(VecDeque<u8>, Vec<u8>),
+    Over,
+}
+
+/// A file that is being read.
+#[derive(Debug)]
+struct Reading {
+    name: String,
+    record: FileRecord,
+    reader: Reader,
+    bytes: u64,
+}
+
+impl Verification {
+    pub(crate) fn new(core: &Arc<Core>, options: &VerifyOptions) -> Result<Verification> {
+        core.check_open()?;
+        let start = match options.bytes_max {
+            Some(_) => core.catalogue.get(&[key_layout::VERIFIED])?,
+            None => None,
+        };
+        let after = start.map(|name| String::from_utf8_lossy(&name).into_owned());
+        Ok(Verification {
+            core: core.clone(),
+            bytes_max: options.bytes_max,
+            total: core.figures.lock().file_bytes,
+            report: VerifyReport::default(),
+            stage: Stage::Seeking(after),
+        })
+    }
+
+    /// Reads a chunk of a file, or sweeps a part of a bucket; false at the end. An error ends it.
+    pub fn step(&mut self) -> Result<bool> {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Seeking(after) => self.seek(after.as_deref())?,
+            Stage::Reading(reading) => self.read(reading)?,
+            Stage::Sweeping(buckets, from) => self.sweep(buckets, &from)?,
+            Stage::Over => Stage::Over,
+        };
+        Ok(!matches!(self.stage, Stage::Over))
+    }
+
+    /// The bytes done and the bytes in all.
+    pub fn progress(&self) -> (u64, u64) {
+        let reading = match &self.stage {
+            Stage::Reading(reading) => reading.bytes,
+            _ => 0,
+        };
+        (self.report.bytes + reading, self.total)
+    }
+
+    /// What was found so far.
+    pub fn report(&self) -> &VerifyReport {
+        &self.report
+    }
+
+    fn seek(&mut self, after: Option<&str>) -> Result<Stage> {
+        let Some((name, record)) = next_file(&self.core, after)? else {
+            self.core.catalogue.delete(&[key_layout::VERIFIED])?;
+            let figures = self.core.figures.lock();
+            let buckets = (0u8..=u8::MAX).zip(&figures.buckets);
+            let existing = buckets.filter(|(_, b)| b.exists).map(|(b, _)| b).collect();
+            return Ok(Stage::Sweeping(existing, vec![key_layout::ENTRY]));
+        };
+        let options = ReadOptions { salvage: true, ..ReadOptions::default() };
+        match Reader::new(&self.core, &name, &options) {
+            // It was unlinked meanwhile.
+            Ok(None) => self.pass(name, &record),
+            Ok(Some(reader)) => {
+                Ok(Stage::Reading(Box::new(Reading { name, record, reader, bytes: 0 })))
+            }
+            Err(error) => {
+                let stat = self.core.stat(&name)?;
+                let (version, size) = stat.map_or((0, 0), |stat| (stat.version, stat.size));
+                self.conclude(name, &record, version, size, Some(error))
+            }
         }
     }
-    core.catalogue.delete(&[key_layout::VERIFIED])?;
-    sweep(core, &mut report)?;
-    report.is_complete = true;
-    Ok(report)
+
+    fn read(&mut self, mut reading: Box<Reading>) -> Result<Stage> {
+        let outcome = reading.reader.next_chunk();
+        if let Ok(Some(chunk)) = outcome {
+            reading.bytes += chunk.len() as u64;
+            return Ok(Stage::Reading(reading));
+        }
+        let Reading { name, record, reader, .. } = *reading;
+        let (version, size) = (reader.stat().version, reader.stat().size);
+        self.report.bytes += size;
+        self.conclude(name, &record, version, size, outcome.err())
+    }
+
+    /// Notes how a file was found.
+    fn conclude(
+        &mut self,
+        name: String,
+        record: &FileRecord,
+        version: u64,
+        size: u64,
+        error: Option<Error>,
+    ) -> Result<Stage> {
+        self.report.files += 1;
+        match error {
+            None => note(&self.core, &name, version, None)?,
+            Some(Error::Damaged { offset, what, .. }) => {
+                let damage = FileDamage { name: name.clone(), size, offset, what: what.clone() };
+                self.report.damage.push(damage);
+                note(&self.core, &name, version, Some(Quarantine { version, offset, what }))?;
+            }
+            Some(other) => return Err(other),
+        }
+        self.pass(name, record)
+    }
+
+    /// Goes on to the file after this one, unless the share ends here.
+    fn pass(&mut self, name: String, record: &FileRecord) -> Result<Stage> {
+        restore_entry(&self.core, &name, record, &mut self.report)?;
+        if self.bytes_max.is_some_and(|bytes_max| self.report.bytes >= bytes_max) {
+            self.core.catalogue.put(&[key_layout::VERIFIED], name.as_bytes())?;
+            return Ok(Stage::Over);
+        }
+        Ok(Stage::Seeking(Some(name)))
+    }
+
+    /// Removes what the catalogue doesn't know from the first of these buckets: entries, then chunks.
+    fn sweep(&mut self, mut buckets: VecDeque<u8>, from: &[u8]) -> Result<Stage> {
+        let Some(&bucket) = buckets.front() else {
+            self.report.is_complete = true;
+            return Ok(Stage::Over);
+        };
+        let orphans = self.report.orphans;
+        let next = match self.core.buckets.get(bucket) {
+            Ok(store) if from[0] == key_layout::ENTRY => {
+                let next = sweep_entries(&self.core, &store, from, &mut self.report)?;
+                next.or(Some(vec![key_layout::CHUNK]))
+            }
+            Ok(store) => sweep_chunks(&self.core, bucket, &store, from, &mut self.report)?,
+            Err(Error::BucketLost { .. }) => {
+                self.report.lost_buckets.push(bucket);
+                None
+            }
+            Err(other) => return Err(other),
+        };
+        if self.report.orphans > orphans {
+            self.core.note_reap_due();
+        }
+        Ok(match next {
+            Some(next) => Stage::Sweeping(buckets, next),
+            None => {
+                buckets.pop_front();
+                Stage::Sweeping(buckets, vec![key_layout::ENTRY])
+            }
+        })
+    }
 }
 
 /// The first file after a name.
@@ -100,50 +246,6 @@ fn next_file(core: &Core, after: Option<&str>) -> Result<Option<(String, FileRec
     let name = String::from_utf8_lossy(&cursor.key()[1..]).into_owned();
     let record = core.decode_record(&cursor.value()?)?;
     Ok(Some((name, record)))
-}
-
-fn verify_file(
-    core: &Arc<Core>,
-    name: &str,
-    report: &mut VerifyReport,
-    progress: &mut dyn FnMut(u64),
-) -> Result<()> {
-    let options = ReadOptions { salvage: true, ..ReadOptions::default() };
-    let outcome = match Reader::new(core, name, &options) {
-        Ok(None) => return Ok(()),
-        Ok(Some(reader)) => {
-            let (version, size) = (reader.stat().version, reader.stat().size);
-            let mut read = 0;
-            let mut outcome = Ok((version, size));
-            for chunk in reader {
-                match chunk {
-                    Ok(bytes) => read += bytes.len() as u64,
-                    Err(error) => outcome = Err((error, version, size)),
-                }
-                progress(read);
-            }
-            report.bytes += size;
-            outcome
-        }
-        Err(error) => {
-            let stat = core.stat(name)?;
-            Err((error, stat.as_ref().map_or(0, |s| s.version), stat.map_or(0, |s| s.size)))
-        }
-    };
-    report.files += 1;
-    match outcome {
-        Ok((version, _)) => note(core, name, version, None),
-        Err((Error::Damaged { offset, what, .. }, version, size)) => {
-            report.damage.push(FileDamage {
-                name: name.to_owned(),
-                size,
-                offset,
-                what: what.clone(),
-            });
-            note(core, name, version, Some(Quarantine { version, offset, what }))
-        }
-        Err((other, ..)) => Err(other),
-    }
 }
 
 /// Notes in the catalogue that a file is damaged, or that it is not.
@@ -195,33 +297,21 @@ fn restore_entry(
     Ok(())
 }
 
-/// Removes what the catalogue doesn't know from every bucket.
-pub(crate) fn sweep(core: &Core, report: &mut VerifyReport) -> Result<()> {
-    let existing: Vec<u8> = {
-        let figures = core.figures.lock();
-        (0u8..=u8::MAX).zip(&figures.buckets).filter(|(_, b)| b.exists).map(|(b, _)| b).collect()
-    };
-    let orphans = report.orphans;
-    for bucket in existing {
-        match core.buckets.get(bucket) {
-            Ok(store) => {
-                sweep_entries(core, &store, report)?;
-                sweep_chunks(core, bucket, &store, report)?;
-            }
-            Err(Error::BucketLost { .. }) => report.lost_buckets.push(bucket),
-            Err(other) => return Err(other),
-        }
-    }
-    if report.orphans > orphans {
-        core.note_reap_due();
-    }
-    Ok(())
-}
-
-fn sweep_entries(core: &Core, store: &Bucket, report: &mut VerifyReport) -> Result<()> {
+/// Sweeps some entries, from a key on; answers the key to go on at, `None` at the end.
+fn sweep_entries(
+    core: &Core,
+    store: &Bucket,
+    from: &[u8],
+    report: &mut VerifyReport,
+) -> Result<Option<Vec<u8>>> {
     let prefix = Some(Bytes::from_static(&[key_layout::ENTRY]));
-    for head in store.range_heads(ScanOptions { prefix, ..ScanOptions::default() })? {
+    let start = Some(Bytes::copy_from_slice(from));
+    let heads = store.range_heads(ScanOptions { prefix, start, ..ScanOptions::default() })?;
+    for (swept, head) in heads.enumerate() {
         let entry_key = head?.key;
+        if swept == SWEPT_MAX {
+            return Ok(Some(entry_key.to_vec()));
+        }
         let Some((name, version)) = key_layout::parse_entry(&entry_key) else { continue };
         let is_current =
             || Ok::<_, Error>(core.record(name)?.is_some_and(|r| r.version == version));
@@ -235,14 +325,24 @@ fn sweep_entries(core: &Core, store: &Bucket, report: &mut VerifyReport) -> Resu
             report.orphans += 1;
         }
     }
-    Ok(())
+    Ok(None)
 }
 
-fn sweep_chunks(core: &Core, bucket: u8, store: &Bucket, report: &mut VerifyReport) -> Result<()> {
+/// Sweeps the chunks of some contents, from a key on; answers the key to go on at, `None` at the end.
+fn sweep_chunks(
+    core: &Core,
+    bucket: u8,
+    store: &Bucket,
+    from: &[u8],
+    report: &mut VerifyReport,
+) -> Result<Option<Vec<u8>>> {
     let prefix = Some(Bytes::from_static(&[key_layout::CHUNK]));
     let mut cursor = store.cursor(ScanOptions { prefix, ..ScanOptions::default() })?;
-    cursor.seek_to_first()?;
-    while cursor.valid() {
+    cursor.seek(from)?;
+    for _ in 0..SWEPT_MAX {
+        if !cursor.valid() {
+            return Ok(None);
+        }
         let Some((id, _)) = key_layout::parse_chunk(cursor.key()) else {
             cursor.next()?;
             continue;
@@ -261,7 +361,7 @@ fn sweep_chunks(core: &Core, bucket: u8, store: &Bucket, report: &mut VerifyRepo
         // On to the next content: one step each, however many chunks it has.
         cursor.seek(&key_layout::after_chunks(id))?;
     }
-    Ok(())
+    Ok(cursor.valid().then(|| cursor.key().to_vec()))
 }
 
 /// Whether a content is some file's, being written, or about to be freed. Requires: the counters' lock.

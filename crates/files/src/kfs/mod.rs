@@ -11,6 +11,7 @@ mod leveldb;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use bytes::{Buf, Bytes};
 use ripemd::{Digest, Ripemd160};
 use sha1::Sha1;
 use tallybook::Condition;
@@ -60,49 +61,148 @@ pub struct ImportProblem {
     pub is_imported: bool,
 }
 
+/// Where the files of a table go.
+pub trait Destination {
+    /// How it fails. That there is no table is an error of its kind too.
+    type Error: From<Error>;
+
+    /// Whether there is a file of this name.
+    fn has(&self, name: &str) -> Result<bool, Self::Error>;
+
+    /// Writes a file, whole or not at all, unless there is one of this name; whether it did. What goes
+    /// wrong with reading the file is the importer's to report.
+    fn write(&self, name: &str, file: &mut TableFile<'_>) -> Result<bool, Self::Error>;
+}
+
+/// A file of a table: `std::io::Read`, or an iterator of its chunks, each checked.
+#[derive(Debug)]
+pub struct TableFile<'a> {
+    name: &'a str,
+    chunks: std::vec::IntoIter<&'a Place>,
+    size: u64,
+    /// Offset of the next chunk.
+    position: u64,
+    /// What was fetched and not answered by `read`.
+    rest: Bytes,
+    /// What is wrong with a chunk, after which there are no more.
+    damage: Option<String>,
+}
+
+impl TableFile<'_> {
+    /// Its bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+}
+
+impl Iterator for TableFile<'_> {
+    type Item = Result<Bytes>;
+
+    fn next(&mut self) -> Option<Result<Bytes>> {
+        if self.damage.is_some() {
+            return None;
+        }
+        Some(match self.chunks.next()?.read() {
+            Ok(bytes) => {
+                self.position += bytes.len() as u64;
+                Ok(bytes.into())
+            }
+            Err(what) => {
+                self.damage = Some(what.clone());
+                let (name, offset) = (self.name.to_owned(), self.position);
+                Err(Error::Damaged { name, offset, what })
+            }
+        })
+    }
+}
+
+impl std::io::Read for TableFile<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        while self.rest.is_empty() {
+            match self.next().transpose().map_err(std::io::Error::other)? {
+                Some(bytes) => self.rest = bytes,
+                None => return Ok(0),
+            }
+        }
+        let len = buf.len().min(self.rest.len());
+        self.rest.copy_to_slice(&mut buf[..len]);
+        Ok(len)
+    }
+}
+
+impl Destination for FileStore {
+    type Error = Error;
+
+    fn has(&self, name: &str) -> Result<bool> {
+        Ok(self.stat(name)?.is_some())
+    }
+
+    fn write(&self, name: &str, file: &mut TableFile<'_>) -> Result<bool> {
+        let (condition, size) = (Some(Condition::Absent), Some(file.size));
+        let options = WriteOptions { condition, size, ..WriteOptions::default() };
+        let written = self.writer(name, options).and_then(|mut writer| {
+            file.try_for_each(|chunk| writer.write(&chunk?))?;
+            writer.commit()
+        });
+        match written {
+            Err(Error::Conflict { .. }) => Ok(false),
+            written => written.map(|_| true),
+        }
+    }
+}
+
 impl FileStore {
-    /// Takes over the files of the KFS table in `path`. `progress` is called with the buckets done and
-    /// the buckets in all.
-    ///
-    /// `NotAStore`: there is no table. `BucketFull` and errors of the engine end the import; run again,
-    /// it goes on.
+    /// Takes over the files of the KFS table in `path`: see `import_kfs`.
     pub fn import_kfs(
         &self,
         path: &Path,
         options: &ImportOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<ImportReport> {
-        let not_a_table = |what: String| Error::NotAStore { path: path.to_owned(), what };
-        let id = std::fs::read(path.join("r.id"))
-            .map_err(|error| not_a_table(format!("r.id cannot be read: {error}")))?;
-        let id: [u8; KEY_BYTES] = id
-            .try_into()
-            .map_err(|id: Vec<u8>| not_a_table(format!("r.id has {} bytes, not 20", id.len())))?;
-        let mut import = Import {
-            store: self,
-            reference_id: ReferenceId(id),
-            names: names_by_key(&options.names),
-            report: ImportReport::default(),
-        };
-        for bucket in 0..=u8::MAX {
-            progress(u64::from(bucket), 256);
-            let dir = path.join(format!("{bucket:03}.s"));
-            if !dir.is_dir() {
-                continue;
-            }
-            match leveldb::read(&dir) {
-                Ok(contents) => import.bucket(bucket, &contents)?,
-                Err(what) => import.report.problems.push(ImportProblem {
-                    bucket,
-                    name: None,
-                    what: format!("the bucket cannot be read: {what}"),
-                    is_imported: false,
-                }),
-            }
-        }
-        progress(256, 256);
-        Ok(import.report)
+        import_kfs(path, options, self, progress)
     }
+}
+
+/// Takes over the files of the KFS table in `path`. `progress` is called with the buckets done and the
+/// buckets in all.
+///
+/// `NotAStore`: there is no table. An error of the destination ends the import; run again, it goes on.
+pub fn import_kfs<D: Destination>(
+    path: &Path,
+    options: &ImportOptions,
+    destination: &D,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<ImportReport, D::Error> {
+    let not_a_table = |what: String| Error::NotAStore { path: path.to_owned(), what };
+    let id = std::fs::read(path.join("r.id"))
+        .map_err(|error| not_a_table(format!("r.id cannot be read: {error}")))?;
+    let id: [u8; KEY_BYTES] = id
+        .try_into()
+        .map_err(|id: Vec<u8>| not_a_table(format!("r.id has {} bytes, not 20", id.len())))?;
+    let mut import = Import {
+        destination,
+        reference_id: ReferenceId(id),
+        names: names_by_key(&options.names),
+        report: ImportReport::default(),
+    };
+    for bucket in 0..=u8::MAX {
+        progress(u64::from(bucket), 256);
+        let dir = path.join(format!("{bucket:03}.s"));
+        if !dir.is_dir() {
+            continue;
+        }
+        match leveldb::read(&dir) {
+            Ok(contents) => import.bucket(bucket, &contents)?,
+            Err(what) => import.report.problems.push(ImportProblem {
+                bucket,
+                name: None,
+                what: format!("the bucket cannot be read: {what}"),
+                is_imported: false,
+            }),
+        }
+    }
+    progress(256, 256);
+    Ok(import.report)
 }
 
 fn names_by_key(names: &[String]) -> HashMap<String, String> {
@@ -114,15 +214,15 @@ fn names_by_key(names: &[String]) -> HashMap<String, String> {
     by_key
 }
 
-struct Import<'a> {
-    store: &'a FileStore,
+struct Import<'a, D> {
+    destination: &'a D,
     reference_id: ReferenceId,
     names: HashMap<String, String>,
     report: ImportReport,
 }
 
-impl Import<'_> {
-    fn bucket(&mut self, bucket: u8, contents: &Contents) -> Result<()> {
+impl<D: Destination> Import<'_, D> {
+    fn bucket(&mut self, bucket: u8, contents: &Contents) -> Result<(), D::Error> {
         let mut files: BTreeMap<&str, BTreeMap<u32, &Place>> = BTreeMap::new();
         for (key, place) in &contents.values {
             match parse_key(key) {
@@ -142,7 +242,7 @@ impl Import<'_> {
         }
         for (file, chunks) in files {
             let name = self.names.get(file).cloned().unwrap_or_else(|| file.to_owned());
-            if self.store.stat(&name)?.is_some() {
+            if self.destination.has(&name)? {
                 self.report.present += 1;
                 continue;
             }
@@ -163,7 +263,7 @@ impl Import<'_> {
         name: &str,
         chunks: &BTreeMap<u32, &Place>,
         contents: &Contents,
-    ) -> Result<Option<(String, bool)>> {
+    ) -> Result<Option<(String, bool)>, D::Error> {
         let refused = |what: String| Ok(Some((what, false)));
         let home = self.reference_id.bucket_of(file, 256);
         if home != bucket {
@@ -189,18 +289,27 @@ impl Import<'_> {
         // An overwriting by a shorter file leaves the older one's chunks behind its last, short one.
         let is_short = |place: &&Place| place.length() < CHUNK_BYTES;
         let length = chunks.values().position(is_short).map_or(chunks.len(), |short| short + 1);
-        let options =
-            WriteOptions { condition: Some(Condition::Absent), ..WriteOptions::default() };
-        let mut writer = self.store.writer(name, options)?;
-        for place in chunks.values().take(length) {
-            match place.read() {
-                Ok(bytes) => writer.write(&bytes)?,
-                Err(what) => return refused(what),
-            }
+        let places: Vec<&Place> = chunks.values().copied().take(length).collect();
+        let size = places.iter().map(|place| place.length() as u64).sum();
+        let mut whole = TableFile {
+            name,
+            chunks: places.into_iter(),
+            size,
+            position: 0,
+            rest: Bytes::new(),
+            damage: None,
+        };
+        let written = self.destination.write(name, &mut whole);
+        if let Some(what) = whole.damage {
+            return refused(what);
         }
-        let stat = writer.commit()?;
+        if !written? {
+            // It came from elsewhere meanwhile.
+            self.report.present += 1;
+            return Ok(None);
+        }
         self.report.imported += 1;
-        self.report.bytes += stat.size;
+        self.report.bytes += size;
         let left = chunks.len() - length;
         let what = || format!("{left} chunks of an older file behind its end were left out");
         Ok((left > 0).then(|| (what(), true)))

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, MemoryImage};
+use tallybook::{Options, Store};
+use tallybook_files::key_layout;
+use tallybook_files::record::ContentId;
 use tallybook_files::{
     CreateOptions, Error, FileStore, ListEntry, ListOptions, OpenOptions, ReadOptions,
     RepairOptions, UnlinkOptions, VerifyOptions,
@@ -348,6 +351,55 @@ fn verify_goes_on_where_it_stopped() {
         }
     }
     assert_eq!(files, [3, 3, 3, 1]);
+}
+
+#[test]
+fn what_no_name_stands_for_is_swept_however_much_it_is() {
+    const ORPHANS: u64 = 2500;
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, CreateOptions { bucket_count: 1, ..small() });
+    let names: Vec<String> = (0..ORPHANS).step_by(100).map(|at| format!("{at:04}")).collect();
+    names.iter().for_each(|name| drop(write(&store, name, name.as_bytes())));
+    let path = store.bucket_path(0);
+    store.close().unwrap();
+    let bucket = Store::open_with(&path, Options::default(), inline(fs.clone())).unwrap();
+    for at in 0..ORPHANS {
+        let id = ContentId(bytes(at, 16).try_into().unwrap());
+        bucket.put(&key_layout::entry(&format!("{at:04}"), 7), b"left behind").unwrap();
+        bucket.put(&key_layout::chunk(id, 0), b"left behind").unwrap();
+    }
+    bucket.close().unwrap();
+    let store = reopen(&fs).unwrap();
+    let verify = || store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+    assert_eq!(verify().orphans, 2 * ORPHANS);
+    store.reap().unwrap();
+    let again = verify();
+    assert_eq!((again.orphans, again.files), (0, names.len() as u64));
+    names.iter().for_each(|name| assert_reads(&store, name, name.as_bytes()));
+}
+
+#[test]
+fn a_verification_that_is_given_up_leaves_its_share_to_the_next() {
+    let store = in_memory(&MemoryFileSystem::new(), small());
+    (0..4).for_each(|at| drop(write(&store, &format!("{at}"), &bytes(at, 2 * CHUNK))));
+    let options = VerifyOptions { bytes_max: Some(4 * CHUNK as u64) };
+    let share = || store.verify(options.clone(), &mut |_, _| {}).unwrap();
+    assert_eq!((share().files, share().files), (2, 2));
+    assert!(share().is_complete);
+
+    assert_eq!(share().files, 2);
+    let mut given_up = store.verification(&options).unwrap();
+    let mut seen = Vec::new();
+    while given_up.report().files == 0 {
+        assert!(given_up.step().unwrap());
+        seen.push(given_up.progress());
+    }
+    let chunk = CHUNK as u64;
+    seen.dedup();
+    assert_eq!(seen, [(0, 8 * chunk), (chunk, 8 * chunk), (2 * chunk, 8 * chunk)]);
+    drop(given_up);
+    assert_eq!(share().files, 2);
+    assert_eq!((share().files, share().files), (0, 2));
 }
 
 #[test]

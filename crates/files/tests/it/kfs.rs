@@ -4,7 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tallybook::vfs::MemoryFileSystem;
-use tallybook_files::{Error, FileStore, ImportOptions, ImportReport, ListEntry, ListOptions};
+use tallybook_files::{
+    Destination, Error, FileStore, ImportOptions, ImportReport, ListEntry, ListOptions, Result,
+    TableFile, WriteOptions, import_kfs,
+};
 
 use crate::support::{assert_reads, in_memory, is_long, small};
 
@@ -149,6 +152,62 @@ fn a_lost_current_is_a_problem_and_no_empty_bucket() {
     assert_eq!(report.imported, 5);
     let problem = report.problems.iter().find(|problem| problem.bucket == 243).unwrap();
     assert!(problem.name.is_none() && problem.what.contains("CURRENT"), "{problem:?}");
+}
+
+/// A store that something happens to just before each write.
+struct Disturbed<'a> {
+    store: &'a FileStore,
+    disturb: &'a dyn Fn(&str),
+}
+
+impl Destination for Disturbed<'_> {
+    type Error = Error;
+
+    fn has(&self, name: &str) -> Result<bool> {
+        self.store.has(name)
+    }
+
+    fn write(&self, name: &str, file: &mut TableFile<'_>) -> Result<bool> {
+        (self.disturb)(name);
+        Destination::write(self.store, name, file)
+    }
+}
+
+fn import_disturbed(store: &FileStore, table: &Path, disturb: &dyn Fn(&str)) -> ImportReport {
+    let options = ImportOptions { names: NAMES.map(str::to_owned).to_vec() };
+    import_kfs(table, &options, &Disturbed { store, disturb }, &mut |_, _| {}).unwrap()
+}
+
+#[test]
+fn a_table_that_is_damaged_while_it_is_imported_leaves_no_part_of_a_file() {
+    let copy = copy_of_fixture();
+    // Checked when its bucket was read, and again when it is written.
+    let flip = |name: &str| {
+        if name == "test" {
+            let path = copy.path().join("243.s/000005.ldb");
+            let damaged = fs::read(&path).unwrap().iter().map(|byte| !byte).collect::<Vec<_>>();
+            fs::write(&path, damaged).unwrap();
+        }
+    };
+    let store = new_store();
+    let report = import_disturbed(&store, copy.path(), &flip);
+    assert_eq!(report.imported, 5);
+    assert!(store.stat("test").unwrap().is_none());
+    let problem = report.problems.iter().find(|it| it.name.as_deref() == Some("test")).unwrap();
+    assert!(!problem.is_imported && problem.what.contains("000005.ldb"), "{problem:?}");
+}
+
+#[test]
+fn a_file_that_comes_from_elsewhere_during_an_import_is_left_alone() {
+    let store = new_store();
+    let come = |name: &str| {
+        if name == "test" {
+            store.write(name, b"mine", WriteOptions::default()).unwrap();
+        }
+    };
+    let report = import_disturbed(&store, &fixture(), &come);
+    assert_eq!((report.imported, report.present), (5, 1));
+    assert_reads(&store, "test", b"mine");
 }
 
 #[test]
