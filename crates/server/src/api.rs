@@ -30,6 +30,8 @@ pub(crate) struct Api<E> {
     pub(crate) connections: Arc<Connections>,
     pub(crate) in_flight: Arc<Quota>,
     pub(crate) body_memory: Arc<Quota>,
+    /// Verifications of the file store: one at a time.
+    pub(crate) verifying: Arc<Quota>,
     pub(crate) draining: AtomicBool,
     pub(crate) meter: Meter,
     pub(crate) recent: Recent,
@@ -67,6 +69,7 @@ impl<E: Engine> Api<E> {
             ),
             in_flight: Quota::new(limits.in_flight_max),
             body_memory: Quota::new(limits.body_memory_bytes_max),
+            verifying: Quota::new(1),
             draining: AtomicBool::new(false),
             meter: Meter::default(),
             recent: Recent::new(),

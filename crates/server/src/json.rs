@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tallybook::store::LevelStats;
+use tallybook_files::VerifyReport;
 
 /// The levels of a tree, from L0 on.
 pub fn levels(levels: &[LevelStats]) -> Value {
@@ -14,4 +15,25 @@ pub fn levels(levels: &[LevelStats]) -> Value {
         })
     };
     levels.iter().map(level).collect()
+}
+
+/// What a verification of a file store found.
+pub fn verified(report: &VerifyReport) -> Value {
+    let damage = report.damage.iter().map(|damage| {
+        json!({
+            "name": damage.name,
+            "size": damage.size,
+            "offset": damage.offset,
+            "what": damage.what,
+        })
+    });
+    json!({
+        "files": report.files,
+        "bytes": report.bytes,
+        "damage": damage.collect::<Vec<_>>(),
+        "lost_buckets": report.lost_buckets,
+        "entries_restored": report.entries_restored,
+        "orphans": report.orphans,
+        "is_complete": report.is_complete,
+    })
 }

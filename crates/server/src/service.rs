@@ -215,7 +215,8 @@ impl<E: Engine> Requests<E> {
         if uri.path() == "/files" {
             return match method {
                 Method::GET => files::list(api, files, headers, uri.query()).into(),
-                _ => method_not_allowed(headers, "GET").into(),
+                Method::POST => files::verify(api, files, &self.link, headers, uri.query()).into(),
+                _ => method_not_allowed(headers, "GET, POST").into(),
             };
         }
         if !matches!(

@@ -10,6 +10,7 @@ mod outlet;
 mod read;
 mod write;
 mod give;
+mod verify;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -33,6 +34,7 @@ pub(crate) use intake::{INTAKE_BYTES, Intake};
 pub(crate) use list::list;
 pub(crate) use outlet::{Outlet, Unnamed};
 pub(crate) use read::{get, head};
+pub(crate) use verify::verify;
 pub(crate) use write::{delete, put};
 
 const BLAKE3: HeaderName = HeaderName::from_static("x-tallybook-blake3");

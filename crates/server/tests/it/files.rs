@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use tallybook_files::{CreateOptions, FileStore, OpenOptions};
+use serde_json::Value;
+use tallybook_files::{CreateOptions, FileStore, OpenOptions, VerifyOptions};
 use tempfile::TempDir;
 
 use crate::harness::{Client, PATIENCE, Running, options, start, start_with_files};
@@ -343,6 +344,20 @@ fn upload_that_stalls_is_ended_and_leaves_nothing() {
     assert_eq!(running.client().get("/files/f").status, 404);
 }
 
+/// Changes the first byte of these in a bucket, or changes it back.
+fn flip(bucket: &Path, pattern: &[u8]) {
+    for entry in std::fs::read_dir(bucket).unwrap() {
+        let path = entry.unwrap().path();
+        let mut content = std::fs::read(&path).unwrap();
+        let rest = &pattern[1..];
+        if let Some(found) = content.windows(rest.len()).position(|window| window == rest) {
+            content[found - 1] ^= 1;
+            return std::fs::write(path, content).unwrap();
+        }
+    }
+    panic!("the bytes are nowhere in {}", bucket.display());
+}
+
 #[test]
 fn damaged_file_is_never_sent_as_if_it_were_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -354,23 +369,7 @@ fn damaged_file_is_never_sent_as_if_it_were_whole() {
     // One byte in the middle of the first chunk, then of one that is read when the reply has begun.
     for (at, has_begun) in [(1000, false), (15 * CHUNK + 1000, true)] {
         let pattern = &file[at..at + 64];
-        let flip = || {
-            for entry in std::fs::read_dir(&bucket).unwrap() {
-                let path = entry.unwrap().path();
-                let mut content = std::fs::read(&path).unwrap();
-                if let Some(found) = content.windows(64).position(|window| window == pattern) {
-                    content[found] ^= 1;
-                    return std::fs::write(path, content).unwrap();
-                }
-                if let Some(found) = content.windows(63).position(|window| window == &pattern[1..])
-                {
-                    content[found - 1] ^= 1;
-                    return std::fs::write(path, content).unwrap();
-                }
-            }
-            panic!("the chunk is nowhere in {}", bucket.display());
-        };
-        flip();
+        flip(&bucket, pattern);
         let files = FileStore::open(dir.path(), OpenOptions::default()).unwrap();
         let running = start_with_files(options(), files);
         let mut client = running.client();
@@ -385,7 +384,103 @@ fn damaged_file_is_never_sent_as_if_it_were_whole() {
             assert_eq!((reply.status, &*reply.error()), (500, "corruption"));
         }
         drop(running);
-        flip();
+        flip(&bucket, pattern);
+    }
+}
+
+/// Has the store verified: how far it came from line to line, and the report.
+fn verify(running: &Running, query: &str) -> (Vec<(u64, u64)>, Value) {
+    let reply = running.client().request("POST", &format!("/files?verify{query}"), &[], None);
+    assert_eq!((reply.status, reply.header("content-type")), (200, "application/x-ndjson"));
+    let text = String::from_utf8(reply.body).unwrap();
+    let mut lines: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let report = lines.pop().unwrap()["report"].take();
+    let number = |value: &Value| value.as_u64().unwrap();
+    let progress = lines.iter().map(|line| (number(&line["done"]), number(&line["total"])));
+    (progress.collect(), report)
+}
+
+#[test]
+fn verification_reads_everything_or_a_share_after_the_other() {
+    let (_dir, running) = serving();
+    let mut client = running.client();
+    for at in 0..10 {
+        client.put(&format!("/files/{at}"), &bytes(at, 1000));
+    }
+    let (_, all) = verify(&running, "");
+    assert_eq!((&all["files"], &all["bytes"]), (&10.into(), &10_000.into()));
+    assert_eq!((&all["is_complete"], &all["damage"]), (&true.into(), &Value::Array(vec![])));
+    let mut files = Vec::new();
+    loop {
+        let (_, share) = verify(&running, "&bytes=2500");
+        files.push(share["files"].as_u64().unwrap());
+        if share["is_complete"] == true {
+            break;
+        }
+    }
+    assert_eq!(files, [3, 3, 3, 1]);
+    for target in ["/files", "/files?verify=1", "/files?verify&bytes=-1", "/files?verify&x=1"] {
+        let reply = running.client().request("POST", target, &[], None);
+        assert_eq!(reply.status, 400, "{target}");
+    }
+}
+
+#[test]
+fn verification_reports_damage_and_has_it_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = file_store(dir.path());
+    let file = bytes(3, 20 * CHUNK);
+    for name in ["f", "g"] {
+        files.write(name, &file[..], tallybook_files::WriteOptions::default()).unwrap();
+    }
+    let bucket = files.bucket_path(files.bucket_of("f"));
+    files.close().unwrap();
+    let at = 15 * CHUNK + 1000;
+    flip(&bucket, &file[at..at + 64]);
+    let files = FileStore::open(dir.path(), OpenOptions::default()).unwrap();
+    let running = start_with_files(options(), files.clone());
+    let (_, report) = verify(&running, "");
+    assert_eq!(report["files"], 2);
+    let expected = files.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+    assert_eq!(expected.damage.len(), 1);
+    assert_eq!(report["damage"].as_array().unwrap().len(), 1);
+    let (said, expected) = (&report["damage"][0], &expected.damage[0]);
+    assert_eq!(said["name"], *expected.name);
+    assert_eq!((&said["offset"], &said["size"]), (&expected.offset.into(), &expected.size.into()));
+    assert_eq!(said["what"], *expected.what);
+    // Even what lies before the damage.
+    let target = format!("/files/{}", expected.name);
+    let reply = running.client().request("GET", &target, &["Range: bytes=0-9"], None);
+    assert_eq!((reply.status, &*reply.error()), (500, "corruption"));
+}
+
+#[test]
+fn one_verification_goes_on_at_a_time_and_ends_with_its_client() {
+    const REQUEST: &str = "POST /files?verify HTTP/1.1\r\nHost: t\r\n\r\n";
+    let (_dir, running) = serving();
+    running.client().put("/files/f", &bytes(1, 100 * CHUNK));
+    let start = Instant::now();
+    let (mut taken, mut refused) = (0, 0);
+    while taken == 0 || refused == 0 {
+        assert!(start.elapsed() < PATIENCE, "{taken} were taken and {refused} refused");
+        let mut clients = [running.client(), running.client(), running.client()];
+        clients.iter_mut().for_each(|client| client.send(REQUEST));
+        assert_eq!(running.client().get("/files/f").status, 200);
+        for mut client in clients {
+            let reply = client.reply("POST");
+            match reply.status {
+                200 => taken += 1,
+                status => {
+                    assert_eq!((status, &*reply.error()), (409, "verify_running"));
+                    refused += 1;
+                }
+            }
+        }
+    }
+    running.client().send(REQUEST);
+    while running.client().request("POST", "/files?verify", &[], None).status != 200 {
+        assert!(start.elapsed() < PATIENCE, "who has gone away is still waited for");
     }
 }
 
