@@ -12,8 +12,8 @@ none, is standard input or output. `write` makes the store if there is none, wit
 `create` has by default.
 
 With --url the same is done on the file store of a running server, which has its directory locked
-(`tallybook serve --files DIR`): write, read, unlink, rename, copy, list, stat and totals. A read goes on
-where a connection broke. The others need the directory, and no server on it.
+(`tallybook serve --files DIR`). A read goes on where a connection broke, an import when it is run again.
+Only create, repair and read --salvage need the directory, and no server on it.
 
 A file is there whole or not at all. Space of unlinked files comes back by itself.
 

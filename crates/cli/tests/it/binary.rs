@@ -70,6 +70,11 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
     command.output().expect("the binary starts").into()
 }
 
+/// Bytes in which every place is told from its neighbours.
+pub(crate) fn bytes(len: u32) -> Vec<u8> {
+    (0..len).flat_map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
+}
+
 /// A directory for a store, which the first `put` makes.
 pub(crate) struct Dir {
     parent: TempDir,

@@ -2,12 +2,7 @@
 
 use std::fs;
 
-use crate::binary::{Dir, Outcome};
-
-/// Bytes in which every place is told from its neighbours.
-fn bytes(len: u32) -> Vec<u8> {
-    (0..len).flat_map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
-}
+use crate::binary::{Dir, Outcome, bytes};
 
 fn files(dir: &Dir, arguments: &[&str]) -> Outcome {
     dir.verb(&[&["files"], arguments].concat())

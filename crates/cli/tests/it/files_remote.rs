@@ -7,12 +7,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 
-use crate::binary::{Dir, Outcome, Server, ask, run, tallybook};
+use crate::binary::{Dir, Outcome, Server, ask, bytes, run, tallybook};
 
-/// Bytes in which every place is told from its neighbours.
-fn bytes(len: u32) -> Vec<u8> {
-    (0..len).flat_map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
-}
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../files/tests/fixtures/table.kfs");
 
 fn serve(dir: &Dir) -> Server {
     Server::start(Server::command(dir).arg("--files").arg(dir.beside("files")))
@@ -135,9 +132,10 @@ fn failures_have_the_exit_codes_that_they_have_on_the_directory() {
     remote(at, &["unlink", "x", "--if-version", "1"]).failure(6, "condition failed");
     remote(at, &["copy", "x", "x", "--if-absent"]).failure(6, "condition failed");
     remote(at, &["read", ""]).failure(2, "a name has 1 to 1024 bytes");
-    for arguments in [&["verify"][..], &["repair"], &["create"], &["import-kfs", "x"]] {
-        remote(at, arguments).failure(2, "on the directory with --data");
-    }
+    remote(at, &["create"]).failure(2, "on the directory with --data");
+    remote(at, &["repair"]).failure(2, "a store that must be repaired can't be served");
+    remote(at, &["import-kfs", "x"]).failure(1, "r.id cannot be read");
+    remote(at, &["import-kfs", TABLE]).failure(7, "the file store is full");
     remote(at, &["read", "x", "--salvage"]).failure(2, "on the directory with --data");
     let attributes = "a".repeat(4097);
     remote(at, &["write", "x", large, "--attributes", &attributes]).failure(2, "4096 bytes");
@@ -217,6 +215,139 @@ fn a_damaged_file_is_an_error_and_never_a_short_one() {
         let part = remote(&server.data, &["read", "file", "--range", "300000-400000"]);
         assert!(part.success().stdout == contents[300_000..=400_000]);
     }
+}
+
+#[test]
+fn verification_reports_what_it_reports_on_the_directory() {
+    let dir = Dir::new();
+    let source = dir.beside("source");
+    let contents = bytes(1 << 16);
+    fs::write(&source, &contents).unwrap();
+    let source = source.to_str().unwrap();
+    let server = serve(&dir);
+    for name in ["a", "b\n", "c"] {
+        remote(&server.data, &["write", name, source]).success();
+    }
+    let sound = remote(&server.data, &["verify"]).success();
+    assert!(sound.text().ends_with("no damage\n"), "{}", sound.text());
+    server.stop();
+    assert_eq!(sound.text(), local(&dir, &["verify"]).success().text());
+
+    // In the first of the three that is found.
+    damage(&dir.beside("files"), &contents[200_000..200_064]);
+    let server = serve(&dir);
+    let commands: [&[&str]; 2] = [&["verify"], &["verify", "--json"]];
+    let asked: Vec<Outcome> =
+        commands.iter().map(|command| remote(&server.data, command)).collect();
+    let name = asked[1].json()["damage"][0]["name"].as_str().unwrap().to_owned();
+    // Known to be damaged, before a byte of it is read.
+    remote(&server.data, &["read", &name, "--range", "0-9"]).failure(5, "damaged");
+    server.stop();
+    for (command, asked) in commands.into_iter().zip(asked) {
+        let on_directory = local(&dir, command);
+        assert_eq!((asked.code, on_directory.code), (Some(5), Some(5)), "{command:?}");
+        assert_eq!(asked.text(), on_directory.text(), "{command:?}");
+    }
+}
+
+#[test]
+fn shares_of_a_verification_follow_one_another_over_both_ways() {
+    let dir = Dir::new();
+    let server = serve(&dir);
+    for name in 0..6 {
+        write_piped(&server.data, &name.to_string(), &[b'x'; 1000]).success();
+    }
+    let share = ["verify", "--bytes", "1500B", "--json"];
+    let of = |outcome: Outcome| {
+        let report = outcome.success().json();
+        (report["files"].as_u64().unwrap(), report["is_complete"].as_bool().unwrap())
+    };
+    assert_eq!(of(remote(&server.data, &share)), (2, false));
+    server.stop();
+    assert_eq!(of(local(&dir, &share)), (2, false));
+    let server = serve(&dir);
+    assert_eq!(of(remote(&server.data, &share)), (2, false));
+    assert_eq!(of(remote(&server.data, &share)), (0, true));
+}
+
+#[test]
+fn a_verification_that_breaks_off_is_no_success() {
+    let dir = Dir::new();
+    let server = serve(&dir);
+    write_piped(&server.data, "file", b"x").success();
+    // Within the report, after the head.
+    let way = breaking_way(&server.data, |_| 200);
+    let broken = remote(&way, &["verify"]);
+    assert!(broken.stdout.is_empty());
+    broken.failure(1, "the verification ended before its report");
+    // The server ends it, and says why.
+    for (kind, code) in [("draining", 1), ("corruption", 5)] {
+        let line = format!("{{\"error\":\"{kind}\",\"message\":\"so it is\"}}\n");
+        let address = answering(&format!("{{\"done\":1,\"total\":2}}\n{line}"));
+        remote(&address, &["verify"]).failure(code, "the server gave up: so it is");
+    }
+}
+
+/// Something that answers one request with these bytes.
+fn answering(body: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    thread::spawn(move || {
+        let mut client = listener.accept().unwrap().0;
+        client.write_all(answer.as_bytes()).unwrap();
+        // Closing with the request unread would reset the connection under the answer.
+        let _ = std::io::copy(&mut client, &mut std::io::sink());
+    });
+    address
+}
+
+#[test]
+fn a_kfs_table_is_imported_as_into_the_directory() {
+    let (dir, other) = (Dir::new(), Dir::new());
+    let names = dir.beside("names");
+    fs::write(&names, "hello\ntest\ntail\n").unwrap();
+    let import = ["import-kfs", TABLE, "--names", names.to_str().unwrap()];
+    let listed = |outcome: Outcome| -> Vec<(String, u64, String)> {
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        let files = outcome.success();
+        let files = files.text().lines().map(|line| serde_json::from_str(line).unwrap());
+        let file = |file: serde_json::Value| {
+            (text(&file["name"]), file["size"].as_u64().unwrap(), text(&file["blake3"]))
+        };
+        files.map(file).collect()
+    };
+    let server = serve(&dir);
+    let asked = remote(&server.data, &[&import[..], &["--json"]].concat());
+    let on_directory = local(&other, &[&import[..], &["--json"]].concat());
+    // One file of the table is partial.
+    assert_eq!((asked.code, on_directory.code), (Some(5), Some(5)), "{asked:?}");
+    assert_eq!(asked.json()["imported"], 6);
+    assert_eq!(asked.text(), on_directory.text());
+    let files = listed(remote(&server.data, &["list", "--json"]));
+    assert_eq!(files, listed(local(&other, &["list", "--json"])));
+
+    let again = remote(&server.data, &import);
+    let on_directory = local(&other, &import);
+    assert!(again.text().starts_with("imported 0 files"), "{}", again.text());
+    assert_eq!((again.code, again.text()), (on_directory.code, on_directory.text()));
+    assert_eq!(files, listed(remote(&server.data, &["list", "--json"])));
+    assert!(remote(&server.data, &["verify"]).success().text().ends_with("no damage\n"));
+}
+
+#[test]
+fn an_import_that_broke_off_goes_on_when_it_is_run_again() {
+    let dir = Dir::new();
+    let server = serve(&dir);
+    // Enough for the first files; nothing comes through after that.
+    let way = breaking_way(&server.data, |number| if number == 0 { 1500 } else { 0 });
+    remote(&way, &["import-kfs", TABLE]).failure(1, &way);
+    let there = remote(&server.data, &["totals", "--json"]).success().json();
+    let there = there["files"].as_u64().unwrap();
+    assert!((1..6).contains(&there), "{there}");
+    let report = remote(&server.data, &["import-kfs", TABLE, "--json"]).json();
+    assert_eq!((&report["imported"], &report["present"]), (&(6 - there).into(), &there.into()));
+    assert!(remote(&server.data, &["verify"]).success().text().contains("checked 6 files"));
 }
 
 /// Flips a byte in the middle of what looks like this in a bucket of a file store.

@@ -11,10 +11,11 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::{Value, json};
 use tallybook_files::{
-    Condition, CopyOptions, CreateOptions, Durability, Error, FileStore, ImportOptions, ListEntry,
-    ListOptions, OpenOptions, Page, ReferenceId, RepairOptions, Stat, Totals, UnlinkOptions,
-    VerifyOptions,
+    Condition, CopyOptions, CreateOptions, Destination, Durability, Error, FileStore,
+    ImportOptions, ImportReport, ListEntry, ListOptions, OpenOptions, Page, ReferenceId,
+    RepairOptions, Stat, Totals, UnlinkOptions, VerifyOptions, VerifyReport,
 };
+use tallybook_server::json::verified;
 
 use crate::data_dir;
 use crate::exit::{Exit, UsageError};
@@ -199,14 +200,18 @@ fn verify(arguments: &FileStoreArguments, command: &VerifyFilesArguments) -> any
     let options = VerifyOptions { bytes_max: command.bytes.map(|bytes| bytes.0) };
     let report = store.verify(options, &mut |done, total| progress.update(done, total))?;
     drop(progress);
+    let exit = print_verified(arguments.json, &report)?;
+    finish(&store)?;
+    Ok(exit)
+}
+
+fn print_verified(is_json: bool, report: &VerifyReport) -> anyhow::Result<Exit> {
     let mut out = Output::new();
-    if arguments.json {
-        out.json(&report::verified(&report))?;
-    } else {
-        report::write_verified(&mut out, &report)?;
+    match is_json {
+        true => out.json(&verified(report))?,
+        false => report::write_verified(&mut out, report)?,
     }
     out.flush()?;
-    finish(&store)?;
     let is_sound = report.damage.is_empty() && report.lost_buckets.is_empty();
     Ok(if is_sound { Exit::Success } else { Exit::Corruption })
 }
@@ -229,6 +234,15 @@ fn import_kfs(
     arguments: &FileStoreArguments,
     command: &ImportKfsArguments,
 ) -> anyhow::Result<Exit> {
+    let options = import_options(command)?;
+    let store = transfer::open_or_create(&arguments.data)?;
+    let report = import(command, &options, &store)?;
+    let exit = print_imported(arguments.json, &report)?;
+    finish(&store)?;
+    Ok(exit)
+}
+
+fn import_options(command: &ImportKfsArguments) -> anyhow::Result<ImportOptions> {
     let names = match &command.names {
         Some(path) => std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?
@@ -237,20 +251,27 @@ fn import_kfs(
             .collect(),
         None => Vec::new(),
     };
-    let store = transfer::open_or_create(&arguments.data)?;
+    Ok(ImportOptions { names })
+}
+
+fn import<D: Destination>(
+    command: &ImportKfsArguments,
+    options: &ImportOptions,
+    destination: &D,
+) -> Result<ImportReport, D::Error> {
     let progress = Steps::new("import", "buckets");
-    let options = ImportOptions { names };
-    let report = store
-        .import_kfs(&command.path, &options, &mut |done, total| progress.update(done, total))?;
-    drop(progress);
+    tallybook_files::import_kfs(&command.path, options, destination, &mut |done, total| {
+        progress.update(done, total);
+    })
+}
+
+fn print_imported(is_json: bool, report: &ImportReport) -> anyhow::Result<Exit> {
     let mut out = Output::new();
-    if arguments.json {
-        out.json(&report::imported(&report))?;
-    } else {
-        report::write_imported(&mut out, &report)?;
+    match is_json {
+        true => out.json(&report::imported(report))?,
+        false => report::write_imported(&mut out, report)?,
     }
     out.flush()?;
-    finish(&store)?;
     let is_whole = report.problems.iter().all(|problem| problem.is_imported);
     Ok(if is_whole { Exit::Success } else { Exit::Corruption })
 }

@@ -3,7 +3,7 @@
 //! What a server answers is held against what was asked: a file that it took must have the hash of the
 //! bytes that were sent.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -12,18 +12,22 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tallybook_files::placement::check_name;
 use tallybook_files::{
-    BucketTotals, Durability, Error, ListEntry, ListOptions, Page, ReferenceId, Stat, Totals,
+    BucketTotals, Destination, Durability, Error, FileDamage, ListEntry, ListOptions, Page,
+    ReferenceId, Stat, TableFile, Totals, VerifyReport,
 };
 use ureq::http::{Request, Response};
 use ureq::{AsSendBody, Body, SendBody};
 
 use super::download::Download;
 use super::report::Setup;
-use super::{not_found, print_list, print_stat, print_totals, transfer};
+use super::{
+    import, import_options, not_found, print_imported, print_list, print_stat, print_totals,
+    print_verified, transfer,
+};
 use crate::exit::{Exit, Refused, UsageError};
 use crate::file_arguments::{
     CopyArguments, FilesCommand, ReadFileArguments, StatArguments, UnlinkArguments,
-    WriteFileArguments,
+    VerifyFilesArguments, WriteFileArguments,
 };
 use crate::http::{Peer, refusal};
 use crate::progress::Progress;
@@ -36,6 +40,9 @@ const COMMIT_MAX: Duration = Duration::from_secs(600);
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 /// Most bytes of attributes that fit in a header.
 const ATTRIBUTES_BYTES_MAX: usize = 4 << 10;
+/// What is said where an answer ends early.
+const BROKEN_OFF: &str =
+    "the verification ended before its report, and the server's log may say why";
 
 /// Runs one command on the file store of the server at `url`.
 pub(super) fn files(url: &str, is_json: bool, command: FilesCommand) -> anyhow::Result<Exit> {
@@ -58,12 +65,19 @@ pub(super) fn files(url: &str, is_json: bool, command: FilesCommand) -> anyhow::
             let (setup, totals) = server.totals()?;
             print_totals(is_json, setup, &totals)
         }
-        FilesCommand::Create(_)
-        | FilesCommand::Verify(_)
-        | FilesCommand::Repair(_)
-        | FilesCommand::ImportKfs(_) => {
-            let what = "a server doesn't do this for others: stop it, and run the command on the \
-                        directory with --data";
+        FilesCommand::Verify(command) => server.verify(is_json, &command),
+        FilesCommand::ImportKfs(command) => {
+            let options = import_options(&command)?;
+            print_imported(is_json, &import(&command, &options, &server)?)
+        }
+        FilesCommand::Create(_) => {
+            let what = "the store of a server is there already: `tallybook serve --files DIR` makes \
+                        one; for another, run the command on the directory with --data";
+            Err(UsageError(what.to_owned()).into())
+        }
+        FilesCommand::Repair(_) => {
+            let what = "a store that must be repaired can't be served: stop the server, and run the \
+                        command on the directory with --data";
             Err(UsageError(what.to_owned()).into())
         }
     }
@@ -166,11 +180,7 @@ impl FileServer {
             return Err(UsageError(what).into());
         }
         let (source, size) = transfer::source(command.path)?;
-        let mut headers = vec![
-            ("x-tallybook-durability", durability.to_owned()),
-            // So that a refusal comes before the bytes go.
-            ("expect", "100-continue".to_owned()),
-        ];
+        let mut headers = vec![("x-tallybook-durability", durability.to_owned())];
         match (command.if_absent, command.if_version) {
             (true, _) => headers.push(("if-none-match", "*".to_owned())),
             (false, Some(version)) => headers.push(("if-match", format!("\"{version}\""))),
@@ -183,19 +193,34 @@ impl FileServer {
         if command.md5 {
             headers.push(("x-tallybook-md5", "compute".to_owned()));
         }
-        if let Some(size) = size {
-            headers.push(("content-length", size.to_string()));
+        let mut upload = Upload::new(source, size, Some(Progress::new("write")));
+        let mut stat = self.put(&command.name, &headers, &mut upload)?;
+        drop(upload);
+        stat.attributes = command.attributes.into();
+        if is_json {
+            print_stat(true, &stat)?;
         }
-        let mut request = Request::builder().method("PUT").uri(format!(
-            "{}/files/{}",
-            self.peer.base,
-            encode(&command.name)
-        ));
-        for (name, value) in &headers {
+        Ok(Exit::Success)
+    }
+
+    /// Sends a file, and demands that the server has what was sent.
+    fn put(
+        &self,
+        name: &str,
+        headers: &[(&str, String)],
+        upload: &mut Upload<'_>,
+    ) -> anyhow::Result<Stat> {
+        let target = format!("{}/files/{}", self.peer.base, encode(name));
+        // So that a refusal comes before the bytes go.
+        let mut request =
+            Request::builder().method("PUT").uri(target).header("expect", "100-continue");
+        for (name, value) in headers {
             request = request.header(*name, value);
         }
-        let mut upload = Upload::new(source, size);
-        let request = request.body(SendBody::from_reader(&mut upload))?;
+        if let Some(size) = upload.size {
+            request = request.header("content-length", size);
+        }
+        let request = request.body(SendBody::from_reader(upload))?;
         let request = self.peer.agent.configure_request(request);
         let answer = self.peer.agent.run(request.timeout_per_read(Some(COMMIT_MAX)).build());
         if let Some(error) = upload.failure.take() {
@@ -205,20 +230,47 @@ impl FileServer {
             self.explain(error).context("whether the file was written is not known")
         })?;
         if answer.status() != 201 {
-            return Err(refused(answer, &command.name));
+            return Err(refused(answer, name));
         }
-        let mut stat = stat_of_headers(&answer, &command.name)
+        let mut stat = stat_of_headers(&answer, name)
             .with_context(|| format!("{} does not answer as a file store does", self.peer.base))?;
         stat.size = upload.sent;
-        stat.attributes = command.attributes.into();
         if stat.blake3 != *upload.hasher.finalize().as_bytes() {
             let message = "the server has other bytes than were sent to it".to_owned();
             return Err(Refused { exit: Exit::Corruption, message }.into());
         }
-        if is_json {
-            print_stat(true, &stat)?;
+        Ok(stat)
+    }
+
+    /// Has the server verify its store, and follows how far it has come.
+    fn verify(&self, is_json: bool, command: &VerifyFilesArguments) -> anyhow::Result<Exit> {
+        let target = match &command.bytes {
+            Some(bytes) => format!("/files?verify&bytes={}", bytes.0),
+            None => "/files?verify".to_owned(),
+        };
+        let answer = self.demand(200, "POST", &target, &[], b"".as_slice(), "")?;
+        let progress = Progress::new("verify");
+        for line in BufReader::new(answer.into_body().into_reader().take(ANSWER_BYTES_MAX)).lines()
+        {
+            let line = line.context(BROKEN_OFF)?;
+            let line = serde_json::from_str(&line).with_context(|| {
+                format!("{} does not answer as a file store does", self.peer.base)
+            })?;
+            match line {
+                VerifyLine::Progress { done, total } => progress.update(done, total),
+                VerifyLine::Report { report } => {
+                    drop(progress);
+                    return print_verified(is_json, &report.report());
+                }
+                VerifyLine::Refusal { error, message } => {
+                    let is_damage = error == "corruption";
+                    let exit = if is_damage { Exit::Corruption } else { Exit::Failure };
+                    let message = format!("the server gave up: {message}");
+                    return Err(Refused { exit, message }.into());
+                }
+            }
         }
-        Ok(Exit::Success)
+        bail!(BROKEN_OFF)
     }
 
     fn read(&self, command: &ReadFileArguments) -> anyhow::Result<Exit> {
@@ -275,6 +327,24 @@ impl FileServer {
     }
 }
 
+impl Destination for FileServer {
+    type Error = anyhow::Error;
+
+    fn has(&self, name: &str) -> anyhow::Result<bool> {
+        Ok(self.stat(name)?.is_some())
+    }
+
+    fn write(&self, name: &str, file: &mut TableFile<'_>) -> anyhow::Result<bool> {
+        let headers =
+            [("x-tallybook-durability", "sync".to_owned()), ("if-none-match", "*".to_owned())];
+        let size = file.size();
+        match self.put(name, &headers, &mut Upload::new(Box::new(file), Some(size), None)) {
+            Err(error) if matches!(error.downcast_ref(), Some(Error::Conflict { .. })) => Ok(false),
+            put => put.map(|_| true),
+        }
+    }
+}
+
 /// What a server's refusal of something about `name` means.
 pub(super) fn refused(mut answer: Response<Body>, name: &str) -> anyhow::Error {
     let status = answer.status().as_u16();
@@ -296,20 +366,23 @@ pub(super) fn refused(mut answer: Response<Body>, name: &str) -> anyhow::Error {
 }
 
 /// The bytes of a file on their way, counted and hashed.
-struct Upload {
-    source: Box<dyn Read>,
+struct Upload<'a> {
+    source: Box<dyn Read + 'a>,
     size: Option<u64>,
     sent: u64,
     hasher: blake3::Hasher,
-    progress: Progress,
+    progress: Option<Progress>,
     /// Why the bytes ended before their end.
     failure: Option<io::Error>,
 }
 
-impl Upload {
-    fn new(source: Box<dyn Read>, size: Option<u64>) -> Upload {
-        let (hasher, progress) = (blake3::Hasher::new(), Progress::new("write"));
-        Upload { source, size, sent: 0, hasher, progress, failure: None }
+impl<'a> Upload<'a> {
+    fn new(
+        source: Box<dyn Read + 'a>,
+        size: Option<u64>,
+        progress: Option<Progress>,
+    ) -> Upload<'a> {
+        Upload { source, size, sent: 0, hasher: blake3::Hasher::new(), progress, failure: None }
     }
 
     fn fetch(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -328,12 +401,14 @@ impl Upload {
             return Err(io::Error::other("it changed its size meanwhile"));
         }
         self.hasher.update(&buffer[..len]);
-        self.progress.update(self.sent, self.size.unwrap_or(self.sent));
+        if let Some(progress) = &self.progress {
+            progress.update(self.sent, self.size.unwrap_or(self.sent));
+        }
         Ok(len)
     }
 }
 
-impl Read for Upload {
+impl Read for Upload<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.fetch(buffer).inspect_err(|error| {
             // The connection is given up, so the server has less than it was told of.
@@ -393,6 +468,55 @@ fn stat_of_headers(answer: &Response<Body>, name: &str) -> Option<Stat> {
 
 fn digits<const N: usize>(text: &str) -> Option<[u8; N]> {
     HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
+}
+
+/// A line of the answer to a verification.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum VerifyLine {
+    Progress { done: u64, total: u64 },
+    Report { report: VerifiedJson },
+    Refusal { error: String, message: String },
+}
+
+/// What a verification found, as the server writes it.
+#[derive(Deserialize)]
+struct VerifiedJson {
+    files: u64,
+    bytes: u64,
+    damage: Vec<DamageJson>,
+    lost_buckets: Vec<u8>,
+    entries_restored: u64,
+    orphans: u64,
+    is_complete: bool,
+}
+
+#[derive(Deserialize)]
+struct DamageJson {
+    name: String,
+    size: u64,
+    offset: u64,
+    what: String,
+}
+
+impl VerifiedJson {
+    fn report(self) -> VerifyReport {
+        let damage = self.damage.into_iter().map(|damage| FileDamage {
+            name: damage.name,
+            size: damage.size,
+            offset: damage.offset,
+            what: damage.what,
+        });
+        VerifyReport {
+            files: self.files,
+            bytes: self.bytes,
+            damage: damage.collect(),
+            lost_buckets: self.lost_buckets,
+            entries_restored: self.entries_restored,
+            orphans: self.orphans,
+            is_complete: self.is_complete,
+        }
+    }
 }
 
 /// A page of a listing as the server writes it.

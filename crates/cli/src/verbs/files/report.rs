@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tallybook_files::{
     ImportReport, ListEntry, ReferenceId, RepairReport, Stat, Totals, VerifyReport,
 };
+use tallybook_server::json::verified;
 
 use crate::key_text::escape;
 use crate::output::Output;
@@ -98,26 +99,6 @@ pub(super) fn write_totals(out: &mut Output, setup: Setup, totals: &Totals) -> i
         writeln!(out, "{:>6} {live:>16} {dead:>16} {free:>16}", bucket.bucket)?;
     }
     Ok(())
-}
-
-pub(super) fn verified(report: &VerifyReport) -> Value {
-    let damage = report.damage.iter().map(|damage| {
-        json!({
-            "name": damage.name,
-            "size": damage.size,
-            "offset": damage.offset,
-            "what": damage.what,
-        })
-    });
-    json!({
-        "files": report.files,
-        "bytes": report.bytes,
-        "damage": damage.collect::<Vec<_>>(),
-        "lost_buckets": report.lost_buckets,
-        "entries_restored": report.entries_restored,
-        "orphans": report.orphans,
-        "is_complete": report.is_complete,
-    })
 }
 
 pub(super) fn write_verified(out: &mut Output, report: &VerifyReport) -> io::Result<()> {
