@@ -36,12 +36,11 @@ pub(super) fn report(mut report: Report, records: &[Record]) -> Report {
     }
     space_section(&mut report, records);
     resources_section(&mut report, records);
-    study_section(&mut report, records);
-    for (baseline, subject) in PAIRS {
-        let comparison = compared(records, baseline, subject);
-        if !comparison.rows.is_empty() {
-            report.comparison(comparison);
-        }
+    let pairs = PAIRS.map(|(baseline, subject)| compared(records, baseline, subject));
+    let pairs = pairs.into_iter().filter(|pair| !pair.rows.is_empty()).collect::<Vec<_>>();
+    study_section(&mut report, records, &pairs);
+    for pair in pairs {
+        report.comparison(pair);
     }
     report
 }
@@ -239,14 +238,14 @@ fn space_section(report: &mut Report, records: &[Record]) {
         "most after a file",
         "written to the device per byte",
     ];
-    let table = targets(records).into_iter().fold(Table::new(columns), |table, (_, target)| {
+    let table = by_store(records, columns, |target| {
         let rests = of_workload(records, target, Workload::Rest);
-        let Some(last) = rests.last() else { return table };
+        let last = rests.last()?;
         let files: Vec<&Record> =
             sizes(records).iter().flat_map(|size| of_size(records, target, size)).collect();
         let most = files.iter().map(|one| one.outcome.disk_bytes).max().unwrap_or(0) as f64;
         let amplification = median_of(&files, |one| one.outcome.write_amplification());
-        table.row([
+        Some([
             target.to_owned(),
             rests.len().to_string(),
             "0".to_owned(),
@@ -285,7 +284,7 @@ fn resources_section(report: &mut Report, records: &[Record]) {
         "CPU per GiB written, read and unlinked",
         "most file handles",
     ];
-    let table = all.iter().fold(Table::new(columns), |table, (_, target)| {
+    let table = by_store(records, columns, |target| {
         let files: Vec<&Record> =
             sizes(records).iter().flat_map(|size| of_size(records, target, size)).collect();
         let most = |figure: &dyn Fn(&Record) -> f64| {
@@ -293,8 +292,8 @@ fn resources_section(report: &mut Report, records: &[Record]) {
         };
         let bytes: u64 = files.iter().map(|one| one.outcome.user_written_bytes).sum();
         let cpu: f64 = files.iter().map(|one| one.outcome.cpu_settled_s).sum();
-        table.row([
-            (*target).to_owned(),
+        Some([
+            target.to_owned(),
             Unit::Bytes.format(most(&|one| one.outcome.peak_resident_bytes as f64)),
             Unit::Bytes.format(most(&|one| one.outcome.peak_anonymous_bytes as f64)),
             Unit::Seconds.format(cpu / (bytes.max(1) as f64 / f64::from(1 << 30))),
@@ -311,17 +310,17 @@ fn resources_section(report: &mut Report, records: &[Record]) {
         "write, median",
         "read, median",
     ];
-    let table = all.iter().fold(Table::new(columns), |table, (_, target)| {
+    let table = by_store(records, columns, |target| {
         let runs = of_workload(records, target, Workload::EachBucket);
-        let Some(first) = runs.first() else { return table };
+        let first = runs.first()?;
         let most =
             |name: &'static str| runs.iter().copied().filter_map(told(name)).fold(0.0, f64::max);
         let time = |kind| {
             let latency = crate::experiment::picks::latency(kind, |latency| latency.p50_ns);
             or_dash(median_of(&runs, latency), ns)
         };
-        table.row([
-            (*target).to_owned(),
+        Some([
+            target.to_owned(),
             first.spec.keys.to_string(),
             Unit::Count.format(most("open_buckets")),
             Unit::Count.format(most("handles_max")),
@@ -333,7 +332,17 @@ fn resources_section(report: &mut Report, records: &[Record]) {
     report.table("A small file in each of many buckets of a fresh store", &table);
 }
 
-fn study_section(report: &mut Report, records: &[Record]) {
+/// A table with a row for each store that has one.
+fn by_store<const N: usize>(
+    records: &[Record],
+    columns: [&str; N],
+    row: impl Fn(&str) -> Option<[String; N]>,
+) -> Table {
+    let rows = targets(records).into_iter().filter_map(|(_, target)| row(target));
+    rows.fold(Table::new(columns), Table::row)
+}
+
+fn study_section(report: &mut Report, records: &[Record], pairs: &[Comparison]) {
     let Some(comparison) = study::comparison(records) else { return };
     report
         .section("The study, its figures, and these runs")
@@ -349,18 +358,10 @@ fn study_section(report: &mut Report, records: &[Record]) {
              study has the former alone. A ratio below 1 is in KFS's favour.",
         )
         .table("KFS against one LevelDB", &tests_table(&comparison));
-    for (baseline, subject) in PAIRS {
-        let comparison = compared(records, baseline, subject);
-        if !comparison.rows.is_empty() {
-            let title = format!("{subject} against {baseline}");
-            let times: Vec<_> = comparison
-                .rows
-                .iter()
-                .filter(|row| row.metric.measure == Measure::P50)
-                .cloned()
-                .collect();
-            report.table(&title, &tests_table(&Comparison { rows: times, ..comparison }));
-        }
+    for pair in pairs {
+        let times = pair.rows.iter().filter(|row| row.metric.measure == Measure::P50);
+        let times = Comparison { rows: times.cloned().collect(), ..pair.clone() };
+        report.table(&format!("{} against {}", pair.subject, pair.baseline), &tests_table(&times));
     }
 }
 
