@@ -74,7 +74,7 @@ impl Process {
     }
 
     /// CPU time of all its threads, ended ones included, in seconds.
-    fn cpu_s(self) -> Result<f64> {
+    pub fn cpu_s(self) -> Result<f64> {
         if self == Process::current() {
             // To the nanosecond, where `stat` counts ticks of 10 ms.
             let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
