@@ -6,8 +6,9 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
 use std::thread;
+use std::time::Instant;
 
-use crate::binary::{Dir, Outcome, Server, ask, bytes, run, tallybook};
+use crate::binary::{Dir, Outcome, SILENCE_MAX, Server, ask, bytes, run, tallybook};
 
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../files/tests/fixtures/table.kfs");
 
@@ -83,6 +84,11 @@ fn commands_print_the_same_as_on_the_directory() {
     assert!(read(&["read", "a b/ü?%", "--range", "-5"]) == contents[contents.len() - 5..]);
     assert!(read(&["read", "a b/ü?%", "--range", "9999999-"]).is_empty());
     assert!(read(&["read", "empty"]).is_empty());
+    // The space of what was unlinked comes back by itself, a moment later.
+    let start = Instant::now();
+    while remote(&at, &["totals", "--json"]).success().json()["dead_bytes"] != 0 {
+        assert!(start.elapsed() < SILENCE_MAX, "what was unlinked is never freed");
+    }
     let commands: [&[&str]; 9] = [
         &["stat", "a b/ü?%"],
         &["stat", "a b/ü?%", "--json"],
