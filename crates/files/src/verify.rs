@@ -5,6 +5,8 @@
 //! 2. What is damaged is noted in the catalogue, and refused from then on; what is whole again is not.
 //! 3. After the last file, the buckets are swept: entries and chunks that the catalogue doesn't know,
 //!    as a power loss may leave them, are removed.
+//!
+//! All this goes in steps of a bounded size, so that whoever asked may look how far it is, or give up.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

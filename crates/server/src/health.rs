@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::api::Api;
 use crate::engine::Engine;
-use crate::reply::{self, Reply, json_reply};
+use crate::reply::{self, Reply, STOPPING, json_reply};
 
 /// `/healthz`: the process answers.
 pub(crate) fn live(headers: HeaderMap) -> Reply {
@@ -16,15 +16,14 @@ pub(crate) fn live(headers: HeaderMap) -> Reply {
 
 /// `/readyz` and `/v0/status`: writes are taken; else 503 and why not.
 pub(crate) fn ready<E: Engine>(api: &Api<E>, headers: HeaderMap) -> Reply {
-    let unavailable = |kind: &str, message: &str| {
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        reply::explain(HeaderMap::new(), status, kind, message, api.retry_after())
-    };
     if api.is_draining() {
-        return unavailable("draining", "the server is stopping");
+        return api.refuse(headers, STOPPING);
     }
     match api.engine.read_only_cause() {
-        Some(cause) => unavailable("read_only", &cause),
+        Some(cause) => {
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            reply::explain(headers, status, "read_only", &cause, api.retry_after())
+        }
         None => json_reply(headers, &json!({ "status": "ready" })),
     }
 }

@@ -79,6 +79,12 @@ pub(crate) const OVERLOADED: Problem = Problem {
     kind: "overloaded",
     message: "too many requests are under way; retry later",
 };
+/// 503 of a server that ends.
+pub(crate) const STOPPING: Problem = Problem {
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    kind: "draining",
+    message: "the server is stopping",
+};
 /// 500 of a defect.
 pub(crate) const INTERNAL: Problem = Problem {
     status: StatusCode::INTERNAL_SERVER_ERROR,

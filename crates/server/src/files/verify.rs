@@ -21,22 +21,17 @@ use crate::engine::Engine;
 use crate::json::verified;
 use crate::link::Link;
 use crate::query::parameters;
-use crate::reply::{NDJSON, Problem, Reply, bad_request};
+use crate::reply::{NDJSON, Problem, Reply, STOPPING, bad_request};
 use crate::stream::{self, Produce};
 
 /// Work between two lines.
 const LINE_PERIOD: Duration = Duration::from_millis(500);
 
+/// 409.
 const RUNNING: Problem = Problem {
     status: StatusCode::CONFLICT,
     kind: "verify_running",
     message: "the file store is being verified; ask again when that is done",
-};
-
-const STOPPING: Problem = Problem {
-    status: StatusCode::SERVICE_UNAVAILABLE,
-    kind: "draining",
-    message: "the server is stopping",
 };
 
 /// `POST /files?verify[&bytes=N]`.
