@@ -28,6 +28,9 @@ mod verify;
 mod store;
 mod repair;
 mod kfs;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use kfs::fuzzing;
 
 pub use error::{Error, Result};
 pub use figures::{BucketTotals, Totals};

@@ -82,7 +82,7 @@ pub(crate) struct Batch {
 }
 
 /// What became of a batch: its version and level, or the refusal's kind and words, or the engine's error.
-enum Outcome {
+pub(crate) enum Outcome {
     Made(SeqNo, DurabilityLevel),
     Malformed(String),
     Failed(Error),
@@ -138,7 +138,8 @@ impl Batch {
     }
 }
 
-fn parse(
+/// The writes that a body asks for, and at what durability.
+pub(crate) fn parse(
     body: &[u8],
     default: DurabilityLevel,
     operations_max: usize,

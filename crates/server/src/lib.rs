@@ -48,6 +48,9 @@ mod watchdog;
 mod connection;
 mod worker;
 mod server;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use engine::Engine;
 pub use error::{Error, Result};

@@ -88,15 +88,16 @@ pub(crate) fn list<E: Engine>(
 
 pub(crate) const BAD_ESCAPE: Problem = bad_request("a percent escape is malformed");
 
-struct Listing {
-    options: ScanOptions,
+/// What `GET /kv` is asked.
+pub(crate) struct Listing {
+    pub(crate) options: ScanOptions,
     limit: usize,
     heads: bool,
     raw: bool,
 }
 
 impl Listing {
-    fn from_query(query: &str) -> Result<Listing, Problem> {
+    pub(crate) fn from_query(query: &str) -> Result<Listing, Problem> {
         let in_base64 = match first(Some(query), "key_encoding") {
             None | Some("percent") => false,
             Some("base64") => true,
@@ -209,8 +210,8 @@ impl<I: Iterator<Item = Result<KeyValue>> + Send> Produce for Raw<I> {
 }
 
 /// Records as JSON lines, many to a piece.
-struct Lines<I> {
-    records: I,
+pub(crate) struct Lines<I> {
+    pub(crate) records: I,
 }
 
 impl<I: Iterator<Item = Result<KeyValue>> + Send> Produce for Lines<I> {

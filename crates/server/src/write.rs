@@ -194,7 +194,7 @@ pub(crate) fn text<'a>(
     }
 }
 
-fn expiry(headers: &HeaderMap) -> Result<u64, Problem> {
+pub(crate) fn expiry(headers: &HeaderMap) -> Result<u64, Problem> {
     let number = |text: &str| {
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         text.parse::<u64>().ok().filter(|&number| digits && number > 0)
@@ -212,7 +212,7 @@ fn expiry(headers: &HeaderMap) -> Result<u64, Problem> {
     }
 }
 
-fn attributes(headers: &HeaderMap) -> Result<Bytes, Problem> {
+pub(crate) fn attributes(headers: &HeaderMap) -> Result<Bytes, Problem> {
     let Some(text) = text(headers, &ATTRIBUTES)? else {
         return Ok(Bytes::new());
     };

@@ -244,7 +244,7 @@ impl CollectedIndex {
     }
 }
 
-fn decode_index(meta: &[u8], count: u32) -> Option<Vec<(ValuePlace, u64)>> {
+pub(super) fn decode_index(meta: &[u8], count: u32) -> Option<Vec<(ValuePlace, u64)>> {
     let mut fields = Decoder::new(meta);
     let mut places: Vec<(ValuePlace, u64)> =
         Vec::with_capacity((count as usize).min(meta.len() / 3));

@@ -20,6 +20,9 @@ pub mod recovery;
 pub mod collected;
 pub mod verify;
 pub mod inspect;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -112,7 +112,14 @@ pub(super) fn encode_plain(raw: &[u8], number: u64, offset: u64, out: &mut Vec<u
     encode_stored(raw, NONE, number, offset, out)
 }
 
-fn encode_stored(stored: &[u8], kind: u8, number: u64, offset: u64, out: &mut Vec<u8>) -> usize {
+/// Appends the frame of bytes that are stored in this way; answers their number.
+pub(super) fn encode_stored(
+    stored: &[u8],
+    kind: u8,
+    number: u64,
+    offset: u64,
+    out: &mut Vec<u8>,
+) -> usize {
     let start = out.len();
     out.extend_from_slice(stored);
     out.push(kind);

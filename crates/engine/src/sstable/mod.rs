@@ -21,6 +21,9 @@ mod reader;
 mod iter;
 mod verify;
 mod inspect;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(test)]
 mod tests;
 

@@ -7,6 +7,8 @@
 //!    that an interrupted import goes on when it is run again.
 
 mod leveldb;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

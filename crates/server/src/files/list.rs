@@ -20,7 +20,7 @@ use crate::scan::BAD_ESCAPE;
 const PAGE_ENTRIES_MAX: usize = 1000;
 
 /// What is asked for.
-enum Asked {
+pub(crate) enum Asked {
     Page(ListOptions),
     Totals,
 }
@@ -48,7 +48,7 @@ pub(crate) fn list<E: Engine>(
     }
 }
 
-fn asked(query: Option<&str>) -> Result<Asked, Problem> {
+pub(crate) fn asked(query: Option<&str>) -> Result<Asked, Problem> {
     let mut options = ListOptions { limit: PAGE_ENTRIES_MAX, ..ListOptions::default() };
     let query = query.unwrap_or_default();
     if query == "totals" {

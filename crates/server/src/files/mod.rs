@@ -32,9 +32,13 @@ use crate::scan::BAD_ESCAPE;
 pub(crate) use give::give;
 pub(crate) use intake::{INTAKE_BYTES, Intake};
 pub(crate) use list::list;
+#[cfg(feature = "fuzzing")]
+pub(crate) use list::{Asked, asked};
 pub(crate) use outlet::{Outlet, Unnamed};
 pub(crate) use read::{get, head};
 pub(crate) use verify::verify;
+#[cfg(feature = "fuzzing")]
+pub(crate) use write::write_options;
 pub(crate) use write::{delete, put};
 
 const BLAKE3: HeaderName = HeaderName::from_static("x-tallybook-blake3");
@@ -57,7 +61,7 @@ pub(crate) fn name_of(uri: &Uri) -> Result<String, Problem> {
     decode_name(uri.path().strip_prefix("/files/").unwrap_or_default())
 }
 
-fn decode_name(raw: &str) -> Result<String, Problem> {
+pub(crate) fn decode_name(raw: &str) -> Result<String, Problem> {
     let name = percent_decode(raw, false).map_err(|_| BAD_ESCAPE)?;
     let name = std::str::from_utf8(&name).map_err(|_| bad_request("a name is UTF-8"))?;
     check_name(name)?;

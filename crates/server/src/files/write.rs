@@ -182,7 +182,7 @@ fn deleted(headers: HeaderMap, level: DurabilityLevel) -> Reply {
     reply
 }
 
-fn write_options(headers: &HeaderMap) -> Result<WriteOptions, Problem> {
+pub(crate) fn write_options(headers: &HeaderMap) -> Result<WriteOptions, Problem> {
     if headers.contains_key(CONTENT_RANGE) {
         return Err(bad_request("a part of a file can't be put"));
     }

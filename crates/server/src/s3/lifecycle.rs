@@ -31,7 +31,7 @@ pub(crate) struct Swept {
 }
 
 impl Rule {
-    fn of(rule: LifecycleRule) -> S3Result<Rule> {
+    pub(super) fn of(rule: LifecycleRule) -> S3Result<Rule> {
         let unknown = rule.transitions.is_some()
             || rule.noncurrent_version_expiration.is_some()
             || rule.noncurrent_version_transitions.is_some();
@@ -69,7 +69,7 @@ impl Rule {
         if acts { Ok(made) } else { Err(s3_error!(MalformedXML, "A rule must do something.")) }
     }
 
-    fn show(&self) -> LifecycleRule {
+    pub(super) fn show(&self) -> LifecycleRule {
         let days = |days: Option<u32>| days.and_then(|days| i32::try_from(days).ok());
         let size = |bytes: Option<u64>| bytes.and_then(|bytes| i64::try_from(bytes).ok());
         let expires = self.expire_days.is_some() || self.expire_at_ms.is_some();
@@ -109,7 +109,7 @@ impl Rule {
         }
     }
 
-    fn expires(&self, key: &str, stat: &Stat, now_ms: u64) -> bool {
+    pub(super) fn expires(&self, key: &str, stat: &Stat, now_ms: u64) -> bool {
         let by_age = |days: u32| now_ms >= due_ms(stat.changed_at_ms, days);
         self.is_enabled
             && key.starts_with(&self.prefix)

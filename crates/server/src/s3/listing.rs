@@ -48,7 +48,7 @@ impl Listed {
 }
 
 /// Percent-encodes what isn't plain in a key, for those who ask for it because XML can't carry all of it.
-fn encode(text: &str) -> String {
+pub(super) fn encode(text: &str) -> String {
     use std::fmt::Write;
     text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
         match byte {
@@ -225,11 +225,11 @@ fn contents(listed: &Listed, with_owner: bool) -> Vec<s3s::dto::Object> {
 }
 
 /// A token is the key in hex: opaque, and safe in a query and in XML.
-fn encode_token(key: &str) -> String {
+pub(super) fn encode_token(key: &str) -> String {
     hex(key.as_bytes())
 }
 
-fn decode_token(token: &str) -> S3Result<String> {
+pub(super) fn decode_token(token: &str) -> S3Result<String> {
     let invalid = || s3_error!(InvalidArgument, "The continuation token provided is incorrect");
     let digits = token.as_bytes();
     if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {

@@ -24,5 +24,7 @@ mod lifecycle;
 // The protocol.
 mod protocol;
 mod door;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 
 pub(crate) use door::Door;

@@ -329,7 +329,7 @@ fn content_type(meta: &ObjectMeta) -> String {
     meta.content_type.clone().unwrap_or_else(|| "binary/octet-stream".to_owned())
 }
 
-fn expires(meta: &ObjectMeta) -> Option<Timestamp> {
+pub(super) fn expires(meta: &ObjectMeta) -> Option<Timestamp> {
     let at = meta.expires.and_then(|at| u64::try_from(at).ok())?;
     Some(timestamp(at.saturating_mul(1000)))
 }

@@ -94,7 +94,7 @@ fn broken(error: s3s::StdError) -> S3Error {
     }
 }
 
-fn decode_md5(text: &str) -> S3Result<[u8; 16]> {
+pub(super) fn decode_md5(text: &str) -> S3Result<[u8; 16]> {
     let invalid = || s3_error!(InvalidDigest, "The Content-MD5 you specified is not valid.");
     let bytes = STANDARD.decode(text).map_err(|_| invalid())?;
     bytes.try_into().map_err(|_| invalid())

@@ -10,4 +10,6 @@ mod scanner;
 mod wire;
 
 pub(crate) use lines::HeadLimits;
+#[cfg(feature = "fuzzing")]
+pub(crate) use scanner::Scanner;
 pub(crate) use wire::{FinalWord, Wire};

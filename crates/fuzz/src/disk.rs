@@ -1,0 +1,197 @@
+//! Files in memory, and checksums made right where what they cover was changed, as `docs/format.md` has
+//! them, so that a fuzzer gets to what is behind them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tallybook::Resources;
+use tallybook::coding::Decoder;
+use tallybook::file_name::{self, FileKind};
+use tallybook::journal::group::decode_group;
+use tallybook::journal::record::{RECORD_HEADER_BYTES, Salt, record_bytes};
+use tallybook::resources::ResourceOptions;
+use tallybook::vfs::{FileSystem, ManualClock, MemoryFileSystem};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::input::{slot, u32_at};
+
+const RECORD_HEADER: usize = RECORD_HEADER_BYTES as usize;
+const FOOTER_BYTES: usize = 80;
+const TRAILER_BYTES: usize = 9;
+
+/// Where stores in memory are.
+pub(crate) fn dir() -> &'static Path {
+    Path::new("/store")
+}
+
+/// A file system with one directory and no files.
+pub(crate) fn empty() -> MemoryFileSystem {
+    let fs = MemoryFileSystem::new();
+    fs.create_dir_all(dir()).expect("a directory is made in memory");
+    fs
+}
+
+/// What runs a store without a thread.
+pub(crate) fn inline(fs: &MemoryFileSystem) -> Arc<Resources> {
+    let clock = Arc::new(ManualClock::at_ms(1_000_000));
+    Resources::inline(ResourceOptions::default(), Arc::new(fs.clone()), clock)
+}
+
+/// Puts a file in its place.
+pub(crate) fn write(fs: &MemoryFileSystem, path: &Path, bytes: &[u8]) {
+    let _ = fs.remove(path);
+    let file = fs.create(path).expect("a file is made in memory");
+    file.write_all_at(bytes, 0).expect("memory takes a file");
+}
+
+pub(crate) fn read(fs: &MemoryFileSystem, path: &Path) -> Vec<u8> {
+    let file = fs.open_read(path).expect("the file is there");
+    let mut bytes = vec![0; file.len().expect("a file has a length") as usize];
+    file.read_exact_at(&mut bytes, 0).expect("memory gives a file back");
+    bytes
+}
+
+/// The files of a directory in the order of their names.
+pub(crate) fn files(fs: &MemoryFileSystem) -> Vec<PathBuf> {
+    let mut names = fs.list(dir()).expect("the directory is there");
+    names.sort();
+    names.iter().map(|name| dir().join(name)).collect()
+}
+
+/// Makes every checksum of a file right that can be found, by the file's name.
+pub(crate) fn correct(path: &Path, bytes: &mut [u8]) {
+    match path.file_name().and_then(|name| name.to_str()).and_then(file_name::parse) {
+        Some(FileKind::Segment(number)) => correct_segment(number, bytes),
+        Some(FileKind::Table(number)) => drop(correct_table(number, bytes)),
+        Some(FileKind::Manifest(number)) => drop(correct_manifest(number, bytes)),
+        _ => {}
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, checksum: &[u8]) {
+    if let Some(slot) = slot(bytes, at, checksum.len()) {
+        slot.copy_from_slice(checksum);
+    }
+}
+
+/// A segment: header, then records for as long as their lengths can be followed.
+pub(crate) fn correct_segment(number: u64, bytes: &mut [u8]) {
+    put(bytes, 0, b"TALLYJNL");
+    put(bytes, 8, &1u32.to_le_bytes());
+    put(bytes, 16, &number.to_le_bytes());
+    let Some(header) = bytes.get(..64) else { return };
+    let crc = crc32c::crc32c(&header[..60]);
+    let salt = Salt::new(Decoder::new(&header[24..]).u64().unwrap_or(0));
+    put(bytes, 60, &crc.to_le_bytes());
+    let mut at = 64;
+    while let Some(end) = correct_record(salt, at, bytes) {
+        at = end;
+    }
+}
+
+/// A record: where it ends, unless it leaves the file.
+fn correct_record(salt: Salt, at: usize, bytes: &mut [u8]) -> Option<usize> {
+    let (meta_bytes, value_bytes) = (u32_at(bytes, at + 32)?, u32_at(bytes, at + 36)?);
+    // What follows the end of a log are zeros, and these shall stay an end.
+    if bytes.get(at..at + RECORD_HEADER)?.iter().all(|&byte| byte == 0) {
+        return None;
+    }
+    let end = at.checked_add(usize::try_from(record_bytes(meta_bytes, value_bytes)).ok()?)?;
+    let meta_at = at + RECORD_HEADER;
+    let values_at = meta_at.checked_add(meta_bytes as usize)?;
+    let count = u32_at(bytes, at + 40)?;
+    let (meta, values) = bytes.get(meta_at..end)?.split_at(meta_bytes as usize);
+    let mut checksums = Vec::new();
+    for entry in decode_group(meta, count, value_bytes).unwrap_or_default() {
+        if entry.is_put() {
+            let mut fields = Decoder::new(&meta[entry.key.end..]);
+            fields.varint()?;
+            let start = entry.value_offset as usize;
+            let value = values.get(start..start + entry.value_bytes as usize)?;
+            let place = meta_at + entry.key.end + fields.position();
+            checksums.push((place, crc32c::crc32c(value)));
+        }
+    }
+    for (place, checksum) in checksums {
+        put(bytes, place, &checksum.to_le_bytes());
+    }
+    let meta_crc = salt.crc(at as u64, &bytes[meta_at..values_at]);
+    put(bytes, at + 4, &meta_crc.to_le_bytes());
+    let crc = salt.crc(at as u64, &bytes[at + 4..at + RECORD_HEADER]);
+    put(bytes, at, &crc.to_le_bytes());
+    Some(end)
+}
+
+/// A table: the sections that the footer names, the blocks that the fences name, the footer.
+pub(crate) fn correct_table(number: u64, bytes: &mut [u8]) -> Option<()> {
+    let file_bytes = bytes.len() as u64;
+    let footer_at = bytes.len().checked_sub(FOOTER_BYTES)?;
+    put(bytes, footer_at + 48, &number.to_le_bytes());
+    put(bytes, footer_at + 56, &2u32.to_le_bytes());
+    put(bytes, footer_at + 68, b"TALLYSST");
+    let crc = crc32c::crc32c(&bytes[footer_at..footer_at + 76]);
+    put(bytes, footer_at + 76, &crc.to_le_bytes());
+    let mut fields = Decoder::new(&bytes[footer_at..]);
+    let mut sections = [(0, 0); 4];
+    for section in &mut sections {
+        *section = (usize::try_from(fields.u64()?).ok()?, fields.u32()? as usize);
+    }
+    let [_, fences, _, properties] = sections;
+    put(bytes, properties.0, &file_bytes.to_le_bytes());
+    let fence_end = fences.0.checked_add(fences.1)?;
+    let mut fields = Decoder::new(bytes.get(fences.0..fence_end)?);
+    let mut blocks = Vec::new();
+    let mut end = 0usize;
+    let count = fields.varint()?;
+    for _ in 0..count {
+        let offset = end.next_multiple_of(8);
+        let (Some(stored), Some(_)) = (fields.varint(), fields.length_prefixed()) else { break };
+        let Some(next) = offset.checked_add(usize::try_from(stored).ok()?) else { break };
+        if next > file_bytes as usize {
+            break;
+        }
+        blocks.push((offset, next - offset));
+        end = next + TRAILER_BYTES;
+    }
+    for (offset, stored) in blocks.into_iter().chain(sections) {
+        correct_frame(number, offset, stored, bytes);
+    }
+    Some(())
+}
+
+fn correct_frame(number: u64, offset: usize, stored: usize, bytes: &mut [u8]) -> Option<()> {
+    let end = offset.checked_add(stored)?.checked_add(1)?;
+    let seed = (number << 32) ^ offset as u64;
+    let checksum = xxh3_64_with_seed(bytes.get(offset..end)?, seed);
+    put(bytes, end, &checksum.to_le_bytes());
+    Some(())
+}
+
+/// A manifest: header, then records for as long as their lengths can be followed.
+pub(crate) fn correct_manifest(number: u64, bytes: &mut [u8]) -> Option<()> {
+    put(bytes, 0, b"TALLYMAN");
+    put(bytes, 8, &1u32.to_le_bytes());
+    put(bytes, 16, &number.to_le_bytes());
+    let crc = crc32c::crc32c(bytes.get(..28)?);
+    put(bytes, 28, &crc.to_le_bytes());
+    let mut at = 32;
+    loop {
+        let length = u32_at(bytes, at + 4)?;
+        let end = (at + 9).checked_add(length as usize)?;
+        let payload = bytes.get(at + 9..end)?;
+        let mut fixed = [0; 21];
+        fixed[..8].copy_from_slice(&number.to_le_bytes());
+        fixed[8..16].copy_from_slice(&(at as u64).to_le_bytes());
+        fixed[16..20].copy_from_slice(&length.to_le_bytes());
+        fixed[20] = bytes[at + 8];
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&fixed), payload);
+        put(bytes, at, &crc.to_le_bytes());
+        at = end;
+    }
+}
+
+/// The contents of `CURRENT` that name a manifest.
+pub(crate) fn current(number: u64) -> Vec<u8> {
+    let name = file_name::manifest_name(number);
+    format!("{name} {:08x}\n", crc32c::crc32c(name.as_bytes())).into_bytes()
+}
