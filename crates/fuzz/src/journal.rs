@@ -14,8 +14,11 @@ use tallybook::stages::Recorder;
 use tallybook::vfs::{FileSystem, MemoryFileSystem};
 
 use crate::disk;
-use crate::input::{Input, part};
+use crate::input::{Input, part, u32_at};
 use crate::store;
+
+/// Where the `Start` record of a segment says its LSN; what precedes it, and where that ends, follow.
+const START_LSN_AT: usize = 112;
 
 /// Headers of segments and records, and what a `Start` says: what decodes is encoded to the same bytes.
 pub(crate) fn headers(data: &[u8]) -> bool {
@@ -71,16 +74,14 @@ pub(crate) fn collected_index(data: &[u8]) -> bool {
 pub(crate) fn recovery(data: &[u8]) -> bool {
     let mut input = Input(data);
     let flags = input.u8();
-    let from = match flags & 2 == 0 {
-        true => JournalPosition { segment: 1, offset: 64, lsn: 0 },
-        false => JournalPosition {
-            segment: u64::from(input.u8()),
-            offset: u64::from(input.u16()),
-            lsn: input.u64(),
-        },
-    };
+    let named = (flags & 2 != 0).then(|| JournalPosition {
+        segment: u64::from(input.u8()),
+        offset: u64::from(input.u16()),
+        lsn: input.u64(),
+    });
     let synced_lsn = if flags & 4 == 0 { 0 } else { input.u64() };
     let fs = disk::empty();
+    let mut first_lsn = 0;
     for number in 1..=3 {
         let mut bytes = input.part().to_vec();
         if bytes.is_empty() {
@@ -89,8 +90,12 @@ pub(crate) fn recovery(data: &[u8]) -> bool {
         if flags & 1 == 0 {
             disk::correct_segment(number, &mut bytes);
         }
+        if number == 1 {
+            first_lsn = bytes.get(START_LSN_AT..).map_or(0, |lsn| Input(lsn).u64());
+        }
         disk::write(&fs, &file_name::segment(disk::dir(), number), &bytes);
     }
+    let from = named.unwrap_or(JournalPosition { segment: 1, offset: 64, lsn: first_lsn });
     look_at_each(&fs);
     let Ok((groups, recovered)) = recover(&fs, from, synced_lsn) else {
         return false;
@@ -174,18 +179,24 @@ pub(crate) fn header_seeds() -> Vec<Vec<u8>> {
 
 /// Seeds of `group`.
 pub(crate) fn group_seeds() -> Vec<Vec<u8>> {
-    let segment = first_segment();
     let mut seeds = Vec::new();
-    let mut at = 136;
-    while let Some(header) = segment.get(at..at + 48).filter(|header| header[44] == 1) {
-        let field = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| header[at + byte]));
-        let (meta_bytes, value_bytes, count) = (field(32) as usize, field(36), field(40) as u16);
-        let meta = &segment[at + 48..at + 48 + meta_bytes];
-        seeds.push([&count.to_le_bytes()[..], &value_bytes.to_le_bytes(), meta].concat());
-        at += (48 + meta_bytes + value_bytes as usize).next_multiple_of(8);
+    for segment in store::segments() {
+        let mut at = 136;
+        while let Some(header) = segment.get(at..at + 48) {
+            let field = |at: usize| u32_at(header, at).expect("a header has its fields");
+            let (meta_bytes, value_bytes, count) =
+                (field(32) as usize, field(36), field(40) as u16);
+            let Some(meta) = segment.get(at + 48..at + 48 + meta_bytes) else { break };
+            if count > 0 {
+                seeds.push([&count.to_le_bytes()[..], &value_bytes.to_le_bytes(), meta].concat());
+            }
+            at += (48 + meta_bytes + value_bytes as usize).next_multiple_of(8);
+        }
     }
-    seeds.truncate(8);
-    seeds
+    // The last is the batch.
+    let last = seeds.split_off(seeds.len().saturating_sub(1));
+    seeds.truncate(7);
+    [seeds, last].concat()
 }
 
 /// Seeds of `collected_index`.
@@ -208,8 +219,11 @@ pub(crate) fn recovery_seeds() -> Vec<Vec<u8>> {
     let first = first_segment();
     let mut seeds = vec![whole(0, &[&first]), whole(1, &[&first]), whole(0, &[&first[..400]])];
     if let [one, two, ..] = &segments[..] {
-        seeds.push(whole(0, &[one, two]));
-        seeds.push(whole(0, &[one, b"", two]));
+        // The second follows the first, under the numbers that they get here.
+        let mut two = two.clone();
+        two[START_LSN_AT + 8..START_LSN_AT + 16].copy_from_slice(&1u64.to_le_bytes());
+        seeds.push(whole(0, &[one, &two]));
+        seeds.push(whole(0, &[one, b"", &two]));
     }
     seeds
 }

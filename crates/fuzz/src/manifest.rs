@@ -41,7 +41,6 @@ pub(crate) fn file(data: &[u8]) -> bool {
 fn recovered(fs: &MemoryFileSystem) -> Option<VersionEdit> {
     let recovered = manifest::recover(fs, disk::dir()).ok()??;
     recovered.version.check().expect("a version that was recovered is sound");
-    recovered.version.bytes();
     Some(recovered.version.to_edit())
 }
 

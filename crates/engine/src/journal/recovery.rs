@@ -21,7 +21,12 @@ use super::survey::{Candidate, survey};
 use super::writer::JournalPosition;
 use crate::error::{Error, Result};
 use crate::file_name;
-use crate::key::SeqNo;
+use crate::key::{SEQNO_MAX, SeqNo};
+
+/// No journal gets so far; what is added to a place below it doesn't overflow.
+const LSN_MAX: u64 = 1 << 62;
+
+const IMPOSSIBLE_PLACE: &str = "the manifest names an impossible place";
 
 /// A group that is replayed.
 #[derive(Debug)]
@@ -75,6 +80,10 @@ pub fn recover(
     numbers: &[u64],
     sink: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
 ) -> Result<Recovered> {
+    if from.lsn > LSN_MAX {
+        let path = file_name::segment(&files.dir, from.segment);
+        return Err(Error::corruption(&path, from.offset, IMPOSSIBLE_PLACE));
+    }
     let candidates = survey(files, numbers)?;
     let mut replay = Replay {
         files,
@@ -181,7 +190,7 @@ impl<'a> Replay<'a> {
         let JournalPosition { offset, lsn, .. } = self.from;
         let distance = offset.checked_sub(SEGMENT_HEADER_BYTES);
         let Some(base_lsn) = distance.and_then(|distance| lsn.checked_sub(distance)) else {
-            return Err(named.damage(offset, "the manifest names an impossible place"));
+            return Err(named.damage(offset, IMPOSSIBLE_PLACE));
         };
         if offset > named.len {
             return Err(named.damage(named.len, "the segment ends before replay would start"));
@@ -263,7 +272,10 @@ impl<'a> Replay<'a> {
                 RecordType::Start => next <= header.first_seqno,
                 _ => next == header.first_seqno,
             })
-            && header.first_seqno.checked_add(u64::from(header.count)).is_some()
+            && header
+                .first_seqno
+                .checked_add(u64::from(header.count))
+                .is_some_and(|next| next <= SEQNO_MAX + 1)
     }
 
     /// Tells a torn tail, which is returned, from damage.

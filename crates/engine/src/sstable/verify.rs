@@ -159,7 +159,8 @@ impl Verifier<'_> {
             return;
         }
         let properties = self.table.properties();
-        let pointers: u64 = properties.segment_refs.iter().map(|reference| reference.count).sum();
+        let counts = properties.segment_refs.iter().map(|reference| reference.count);
+        let pointers = counts.fold(0, u64::saturating_add);
         let differing = [
             ("entries", self.seen.entries, properties.entries),
             ("keys", self.seen.keys, properties.keys),

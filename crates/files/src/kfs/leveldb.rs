@@ -29,6 +29,9 @@ const TYPE_VALUE: u8 = 1;
 /// No block of a store of 128 KiB values is larger.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
+/// A key stands whole at least every so many, so that keys don't take more than so many times the block.
+const KEYS_PER_RESTART: usize = 16;
+
 /// What is wrong, in words.
 type Outcome<T> = Result<T, String>;
 
@@ -288,7 +291,13 @@ fn read_block(file: &(PathBuf, File), handle: Handle) -> Outcome<Vec<u8>> {
     if handle.length > BLOCK_BYTES_MAX {
         return Err(at(file, handle.offset, "a block is said to be larger than any"));
     }
-    let mut block = vec![0; (handle.length + TRAILER_BYTES) as usize];
+    // Before room is made for it: a handle may say anything.
+    let len = file.1.metadata().map_err(|error| at(file, handle.offset, &error.to_string()))?.len();
+    let frame_bytes = handle.length + TRAILER_BYTES;
+    if len.checked_sub(handle.offset).is_none_or(|left| left < frame_bytes) {
+        return Err(at(file, handle.offset, "a block leaves the file"));
+    }
+    let mut block = vec![0; frame_bytes as usize];
     let read = file.1.read_exact_at(&mut block, handle.offset);
     read.map_err(|error| at(file, handle.offset, &error.to_string()))?;
     let (body, checksum) = block.split_last_chunk::<4>().unwrap_or((&[], &[0; 4]));
@@ -307,7 +316,7 @@ fn entries(block: &[u8]) -> Option<Vec<(Vec<u8>, std::ops::Range<usize>)>> {
     let restarts = u32::from_le_bytes(*block.last_chunk()?) as usize;
     let end = block.len().checked_sub(4 + restarts.checked_mul(4)?)?;
     let mut fields = Decoder::new(&block[..end]);
-    let mut key: Vec<u8> = Vec::new();
+    let (mut key, mut key_bytes): (Vec<u8>, usize) = (Vec::new(), 0);
     let mut found = Vec::new();
     while fields.remaining() > 0 {
         let shared = usize::try_from(fields.varint()?).ok()?;
@@ -318,6 +327,10 @@ fn entries(block: &[u8]) -> Option<Vec<(Vec<u8>, std::ops::Range<usize>)>> {
         }
         key.truncate(shared);
         key.extend_from_slice(fields.take(unshared)?);
+        key_bytes += key.len();
+        if key_bytes > block.len().checked_mul(KEYS_PER_RESTART)? {
+            return None;
+        }
         let start = fields.position();
         fields.take(length)?;
         found.push((key.clone(), start..start + length));
@@ -374,8 +387,14 @@ fn log_records(log: &[u8]) -> LogRecords {
             match (kind, partial.take()) {
                 (1, None) => found.records.push(body.to_vec()),
                 (2, None) => partial = Some(body.to_vec()),
-                (3, Some(begun)) => partial = Some([&begun, body].concat()),
-                (4, Some(begun)) => found.records.push([&begun, body].concat()),
+                (3, Some(mut begun)) => {
+                    begun.extend_from_slice(body);
+                    partial = Some(begun);
+                }
+                (4, Some(mut begun)) => {
+                    begun.extend_from_slice(body);
+                    found.records.push(begun);
+                }
                 _ => {
                     found.damage = Some(format!("the record at byte {place} is out of turn"));
                     return found;

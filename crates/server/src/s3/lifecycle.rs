@@ -122,7 +122,7 @@ impl Rule {
 
 /// The first midnight after so many days.
 fn due_ms(since_ms: u64, days: u32) -> u64 {
-    since_ms.saturating_add(u64::from(days) * DAY_MS).div_ceil(DAY_MS) * DAY_MS
+    since_ms.saturating_add(u64::from(days) * DAY_MS).div_ceil(DAY_MS).saturating_mul(DAY_MS)
 }
 
 impl Shelf {

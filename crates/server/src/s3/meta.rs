@@ -16,6 +16,9 @@ use super::failure::damaged;
 /// Most bytes of user metadata, names and values together, as S3 has it.
 pub(crate) const USER_METADATA_BYTES_MAX: usize = 2 << 10;
 
+/// The last millisecond that S3 can write down: the end of the year 9999.
+const SHOWN_MS_MAX: u64 = 253_402_300_799_999;
+
 /// An object, or an upload of one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -142,9 +145,9 @@ impl Object {
     }
 }
 
-/// A time in milliseconds as S3 has it.
+/// A time in milliseconds as S3 has it; the last there is for any beyond.
 pub(crate) fn timestamp(at_ms: u64) -> Timestamp {
-    let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(at_ms);
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(at_ms.min(SHOWN_MS_MAX));
     Timestamp::from(at)
 }
 
@@ -152,4 +155,19 @@ pub(crate) fn timestamp(at_ms: u64) -> Timestamp {
 pub(crate) fn millis(at: &Timestamp) -> u64 {
     let at = time::OffsetDateTime::from(at.clone());
     u64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by the fuzz target `s3_object`: a time beyond the year 9999 in a file's record or attributes
+    /// panicked in the listing that showed it. Now it is shown as the last time there is.
+    #[test]
+    fn time_beyond_what_s3_can_write_is_shown_as_the_last() {
+        for at_ms in [SHOWN_MS_MAX, SHOWN_MS_MAX + 1, u64::MAX] {
+            assert_eq!(millis(&timestamp(at_ms)), SHOWN_MS_MAX);
+        }
+        assert_eq!(millis(&timestamp(1_700_000_000_123)), 1_700_000_000_123);
+    }
 }
