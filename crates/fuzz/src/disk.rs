@@ -31,10 +31,17 @@ pub(crate) fn empty() -> MemoryFileSystem {
     fs
 }
 
-/// What runs a store without a thread.
+/// What runs a store without a thread; caches are small, as making them takes longer than the store.
 pub(crate) fn inline(fs: &MemoryFileSystem) -> Arc<Resources> {
     let clock = Arc::new(ManualClock::at_ms(1_000_000));
-    Resources::inline(ResourceOptions::default(), Arc::new(fs.clone()), clock)
+    let options = ResourceOptions {
+        block_cache_bytes: 64 << 10,
+        recent_keys_bytes: 4 << 10,
+        write_buffer_bytes: 1 << 20,
+        file_handles_max: 8,
+        ..ResourceOptions::default()
+    };
+    Resources::inline(options, Arc::new(fs.clone()), clock)
 }
 
 /// Puts a file in its place.

@@ -459,3 +459,36 @@ fn apply_batch(
     }
     (fields.remaining() == 0).then_some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a handle says was believed up to 64 MiB, and room made for it, before the file was looked at.
+    #[test]
+    fn block_that_leaves_its_file_is_refused_before_room_is_made() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&path, [0; 100]).unwrap();
+        let file = (path.path().to_owned(), File::open(&path).unwrap());
+        for (offset, length) in [(0, BLOCK_BYTES_MAX), (0, 96), (96, 0), (u64::MAX, 1)] {
+            let refused = read_block(&file, Handle { offset, length }).unwrap_err();
+            assert!(refused.contains("a block leaves the file"), "{refused}");
+        }
+        let refused = read_block(&file, Handle { offset: 0, length: 95 }).unwrap_err();
+        assert!(refused.contains("checksum"), "{refused}");
+    }
+
+    /// Entries of three bytes that repeat a key of half the block made keys of a thousand times its size.
+    #[test]
+    fn keys_that_repeat_more_than_a_restart_allows_are_refused() {
+        let block = |shared: u8, count: usize| {
+            let mut block = vec![0, 100, 0];
+            block.extend([b'k'; 100]);
+            block.extend([shared, 0, 0].repeat(count));
+            block.extend([0, 0, 0, 0, 1, 0, 0, 0]);
+            block
+        };
+        assert_eq!(entries(&block(100, 15)).unwrap().len(), 16);
+        assert_eq!(entries(&block(100, 1000)), None);
+    }
+}

@@ -338,6 +338,8 @@ mod tests {
         assert_eq!(due_ms(1, 1), 2 * DAY_MS);
         assert_eq!(due_ms(DAY_MS, 1), 2 * DAY_MS);
         assert_eq!(due_ms(DAY_MS + 1, 30), 32 * DAY_MS);
+        // A time that no sound record has: never, instead of an overflow.
+        assert_eq!(due_ms(u64::MAX, 1), u64::MAX);
     }
 
     #[test]
