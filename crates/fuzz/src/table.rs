@@ -12,7 +12,7 @@ use tallybook::iter::InternalIterator;
 use tallybook::key::{self, SEQNO_MAX};
 use tallybook::range_tombstone::RangeTombstone;
 use tallybook::sstable::{
-    self, BuildTimes, Properties, Table, TableBuilder, TableBuilderOptions, fuzzing,
+    self, BuildTimes, Properties, SegmentRef, Table, TableBuilder, TableBuilderOptions, fuzzing,
 };
 use tallybook::stages::Recorder;
 use tallybook::vfs::FileSystem;
@@ -235,7 +235,29 @@ fn tables() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn file_seeds() -> Vec<Vec<u8>> {
-    tables()
+    let mut seeds = tables();
+    // Counts of pointers whose sum overflows: `verify` once added them up as they are.
+    let count = |segment, count| SegmentRef { segment, count, bytes: 1 };
+    seeds.push(with_properties(&seeds[0], |properties| {
+        properties.segment_refs = vec![count(1, u64::MAX), count(2, 1)];
+    }));
+    seeds
+}
+
+/// A table with other properties; its checksums are still to be made right.
+fn with_properties(table: &[u8], change: impl FnOnce(&mut Properties)) -> Vec<u8> {
+    let [.., (offset, encoded)] = sections(table);
+    let mut properties =
+        Properties::decode(&mut Decoder::new(&encoded)).expect("a table has properties");
+    change(&mut properties);
+    let mut out = table[..offset as usize].to_vec();
+    properties.encode(&mut out);
+    let bytes = (out.len() - offset as usize) as u32;
+    out.extend([0; 9]);
+    let mut footer = table[table.len() - 80..].to_vec();
+    footer[44..48].copy_from_slice(&bytes.to_le_bytes());
+    out.extend(footer);
+    out
 }
 
 fn seeds(of: fn(&[u8]) -> Vec<u8>) -> Vec<Vec<u8>> {

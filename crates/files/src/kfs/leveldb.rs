@@ -29,7 +29,8 @@ const TYPE_VALUE: u8 = 1;
 /// No block of a store of 128 KiB values is larger.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// A key stands whole at least every so many, so that keys don't take more than so many times the block.
+/// LevelDB writes a key whole at least every so many entries (`block_restart_interval`, which KFS leaves
+/// as it is), so that all keys take no more than so many times the block.
 const KEYS_PER_RESTART: usize = 16;
 
 /// What is wrong, in words.
