@@ -48,7 +48,8 @@ pub(crate) fn target(data: &[u8]) -> bool {
 /// A request's headers, as lines.
 pub(crate) fn headers(data: &[u8]) -> bool {
     let mut input = Input(data);
-    let (version, length) = (input.u64(), input.u32());
+    // No write has version 0, which conditions make use of.
+    let (version, length) = (input.u64().max(1), input.u32());
     fuzzing::request_headers(input.rest(), version, length as usize)
 }
 
