@@ -166,13 +166,13 @@ impl SegmentPool {
 
     /// Bytes of the next segment.
     ///
-    /// The smallest size, doubled while the journal is at least four such segments large, so that
-    /// the active segment and two spares are never most of what a store takes on disk for long.
+    /// The smallest size, doubled while the journal is at least two such segments large: small stores stay
+    /// small, and large ones soon wait for few new files. What a store at rest has too much, it gives back.
     pub fn target_bytes(&self) -> u64 {
         let dead = self.dead_bytes.load(Ordering::Relaxed);
         let scale = self.scale_bytes.load(Ordering::Relaxed).saturating_sub(dead);
         let mut target = self.options.segment_bytes_min;
-        while target < self.options.segment_bytes_max && scale >= target.saturating_mul(8) {
+        while target < self.options.segment_bytes_max && scale >= target.saturating_mul(4) {
             target *= 2;
         }
         target.min(self.options.segment_bytes_max)

@@ -603,14 +603,14 @@ fn segments_grow_with_the_journal() {
         seed: 1,
     };
     let pool = SegmentPool::new(bench.files.clone(), options, bench.next_file_number.clone());
-    let sizes: Vec<u64> = [0, 31 << 20, 32 << 20, 100 << 20, 256 << 20, u64::MAX]
+    let sizes: Vec<u64> = [0, 15 << 20, 16 << 20, 100 << 20, 128 << 20, u64::MAX]
         .into_iter()
         .map(|scale| {
             pool.set_scale(scale);
             pool.target_bytes() >> 20
         })
         .collect();
-    assert_eq!(sizes, [4, 4, 8, 16, 64, 64]);
+    assert_eq!(sizes, [4, 4, 8, 32, 64, 64]);
     pool.set_scale(0);
     assert!(pool.prepare().unwrap());
     assert_eq!(pool.spares(), (1, 4 << 20));
