@@ -17,8 +17,11 @@ use crate::block_cache::BlockCache;
 use crate::file_cache::FileCache;
 use crate::vfs::{self, Clock, DiskFileSystem, FileSystem, JoinHandle, SystemClock};
 
-/// How often stores are asked whether a sync is due.
+/// How often stores are ticked while one of them waits for a moment, such as that of an interval sync.
 const TICK: Duration = Duration::from_millis(5);
+
+/// How often they are ticked else: each time wakes a thread.
+const TICK_AT_EASE: Duration = Duration::from_millis(50);
 
 /// Settings of [`Resources`].
 #[derive(Debug, Clone)]
@@ -59,8 +62,9 @@ pub trait Participant: Send + Sync + Debug {
     fn flush_step(&self) -> bool;
     /// Runs one compaction or collection job.
     fn compaction_step(&self) -> bool;
-    /// Does what is due by the clock: interval syncs, idle work.
-    fn tick(&self);
+    /// Does what is due by the clock: interval syncs, idle work. Whether it waits for a moment that must
+    /// not be missed by more than a few milliseconds.
+    fn tick(&self) -> bool;
 }
 
 /// The two kinds of background work.
@@ -101,8 +105,9 @@ struct Shared {
     flushes: Queue,
     compactions: Queue,
     stopping: AtomicBool,
-    stop_signal: Condvar,
-    stop_lock: Mutex<()>,
+    /// Held by the ticking thread but while it sleeps: whether it is to tick at once.
+    hurry: Mutex<bool>,
+    hurry_signal: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -118,6 +123,13 @@ impl Queue {
             waiting.push_back(participant);
             self.signal.notify_one();
         }
+    }
+}
+
+impl Shared {
+    fn hurry(&self) {
+        *self.hurry.lock() = true;
+        self.hurry_signal.notify_all();
     }
 }
 
@@ -208,6 +220,11 @@ impl Resources {
         }
     }
 
+    /// Has all participants ticked now, and often from now on if they ask for it.
+    pub fn hurry(&self) {
+        self.shared.hurry();
+    }
+
     /// In inline mode, does all work that is due for `participant`; else nothing.
     pub fn run_inline(&self, participant: &dyn Participant) {
         if !self.inline {
@@ -223,10 +240,8 @@ impl Resources {
 
 impl Drop for Resources {
     fn drop(&mut self) {
-        let lock = self.shared.stop_lock.lock();
         self.shared.stopping.store(true, Ordering::SeqCst);
-        self.shared.stop_signal.notify_all();
-        drop(lock);
+        self.shared.hurry();
         let shared = &self.shared;
         for queue in [&shared.preparations, &shared.flushes, &shared.compactions] {
             let _waiting = queue.waiting.lock();
@@ -274,18 +289,21 @@ fn work(shared: &Shared, kind: Work) {
 }
 
 fn tick(shared: &Shared) {
+    let mut period = TICK_AT_EASE;
     loop {
-        let mut lock = shared.stop_lock.lock();
+        let mut hurry = shared.hurry.lock();
+        if !*hurry {
+            shared.hurry_signal.wait_for(&mut hurry, period);
+        }
+        *hurry = false;
+        drop(hurry);
         if shared.stopping.load(Ordering::SeqCst) {
             return;
         }
-        shared.stop_signal.wait_for(&mut lock, TICK);
-        drop(lock);
         let participants: Vec<_> = shared.participants.lock().clone();
-        for participant in participants {
-            if let Some(store) = participant.upgrade() {
-                store.tick();
-            }
-        }
+        let stores = participants.iter().filter_map(Weak::upgrade);
+        // Every one, whatever the others say.
+        let waiting = stores.filter(|store| store.tick()).count();
+        period = if waiting > 0 { TICK } else { TICK_AT_EASE };
     }
 }

@@ -328,15 +328,8 @@ impl Segment {
     }
 
     fn pread_value(&self, offset: u64, len: usize, wait: bool) -> Result<Bytes> {
-        let file = self.file("read")?;
-        let mut value = vec![0; len];
-        let read = if wait {
-            file.read_exact_at(&mut value, offset)
-        } else {
-            file.read_cached_at(&mut value, offset)
-        };
-        match read {
-            Ok(()) => Ok(Bytes::from(value)),
+        match self.file("read")?.read_at(offset, len, wait) {
+            Ok(value) => Ok(Bytes::from(value)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(Error::corruption(&self.path, offset, "the file ends before this value"))
             }

@@ -249,14 +249,8 @@ impl TableSource {
         };
         let file =
             files.open(&self.path).map_err(|source| Error::io("open", &self.path, source))?;
-        let mut bytes = vec![0; len];
-        let read = if wait {
-            file.read_exact_at(&mut bytes, offset)
-        } else {
-            file.read_cached_at(&mut bytes, offset)
-        };
-        match read {
-            Ok(()) => Ok(Bytes::from(bytes)),
+        match file.read_at(offset, len, wait) {
+            Ok(bytes) => Ok(Bytes::from(bytes)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(self.corruption(offset, "the file ends before the block"))
             }

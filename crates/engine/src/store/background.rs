@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::compacting::{Compacted, IDLE_AFTER};
+use super::durability::NEVER_NS;
 use super::inner::Inner;
 use super::rest::REST_AFTER;
 use crate::error::Error;
@@ -76,9 +77,9 @@ impl Participant for Inner {
         }
     }
 
-    fn tick(&self) {
+    fn tick(&self) -> bool {
         if self.closed.load(Ordering::Acquire) {
-            return;
+            return false;
         }
         self.sync_if_due();
         let retry_at_ns = self.retry_at_ns.load(Ordering::Relaxed);
@@ -104,6 +105,7 @@ impl Participant for Inner {
             }
             self.request(Work::Compaction);
         }
+        self.sync_due_ns.load(Ordering::Relaxed) != NEVER_NS && self.check_writable().is_ok()
     }
 }
 

@@ -59,6 +59,9 @@ impl Inner {
         let now_ns = self.resources.clock.steady_ns();
         let due_ns = now_ns + u64::from(ms) * 1_000_000;
         let before_ns = self.sync_due_ns.fetch_min(due_ns, Ordering::AcqRel);
+        if before_ns == NEVER_NS {
+            self.resources.hurry();
+        }
         if now_ns > before_ns.saturating_add(LATE_NS) && !self.resources.is_inline() {
             add(&self.counters.stalled_writes, 1);
             add(&self.counters.stalled_ns, stall::POLL.as_nanos() as u64);

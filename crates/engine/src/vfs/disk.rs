@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
@@ -214,6 +215,24 @@ impl File for DiskFile {
             }
         }
         Ok(())
+    }
+
+    fn read_at(&self, offset: u64, len: usize, wait: bool) -> io::Result<Vec<u8>> {
+        if !wait {
+            let mut bytes = vec![0; len];
+            self.read_cached_at(&mut bytes, offset)?;
+            return Ok(bytes);
+        }
+        // Into memory as it is: zeros that are read over at once cost as much as a copy.
+        let mut bytes = Vec::with_capacity(len);
+        while bytes.len() < len {
+            let from = offset + bytes.len() as u64;
+            match retry_on_intr(|| rustix::io::pread(&self.fd, spare_capacity(&mut bytes), from))? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => bytes.truncate(len),
+            }
+        }
+        Ok(bytes)
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {

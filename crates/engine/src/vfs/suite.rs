@@ -105,8 +105,11 @@ fn reading_past_the_end_is_an_error() {
         for offset in [4_001, 5_000, 1 << 40] {
             let read = file.read_exact_at(&mut buf, offset);
             assert_eq!(kind(read), Some(ErrorKind::UnexpectedEof));
+            assert_eq!(kind(file.read_at(offset, 1_000, true)), Some(ErrorKind::UnexpectedEof));
         }
         file.read_exact_at(&mut [], 5_000).unwrap();
+        assert_eq!(file.read_at(4_001, 999, true).unwrap(), [7; 999]);
+        assert_eq!(file.read_at(5_000, 0, true).unwrap(), []);
     });
 }
 
