@@ -18,6 +18,8 @@ mod table_collapse;
 mod flush_stall;
 mod head_and_body;
 mod collection;
+mod growth;
+mod sustained;
 mod rivals;
 mod kfs;
 mod http_floor;
@@ -52,6 +54,8 @@ static ALL: &[&dyn Experiment] = &[
     &flush_stall::FlushStall,
     &head_and_body::HeadAndBody,
     &collection::Collection,
+    &growth::Growth,
+    &sustained::Sustained,
     &rivals::Rivals,
     &kfs::Kfs,
     &http_floor::HttpFloor,

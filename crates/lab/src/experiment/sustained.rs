@@ -1,0 +1,191 @@
+//! `sustained`: which rate of overwrites a store keeps up, and with what latency.
+//!
+//! A ladder of constant rates for small and for large values, each rung long enough to fill caches and
+//! the page cache's share of dirty pages many times over, and all of a ladder on one store, so that
+//! compaction and collection have their usual work. A closed loop tells the highest rate of a moment; only
+//! a constant one tells what can be kept up without stalls (Luo and Carey, "On Performance Stability in
+//! LSM-based Storage Systems", VLDB 2019). Latency counts from when a put was due.
+
+use super::picks::{
+    LatencyRow, fell_behind, latency, latency_table, median_of, of_case, percentile_chart, telling,
+    text, told, values_of,
+};
+use super::planning::{MIB, at_rate, budget, engine, only_ours, run, seed};
+use super::{Experiment, PlannedRun, Scale};
+use crate::chart::{LineChart, Unit};
+use crate::error::Result;
+use crate::record::Record;
+use crate::report::{Report, Table, time_points};
+use crate::spec::{Spec, ValueSizes, Workload};
+
+/// The experiment.
+pub(super) struct Sustained;
+
+/// Bytes of a value, and puts per second of each rung.
+const LADDERS: [(u32, [u32; 4]); 2] =
+    [(100, [100_000, 200_000, 300_000, 400_000]), (4096, [10_000, 20_000, 30_000, 40_000])];
+
+impl Experiment for Sustained {
+    fn name(&self) -> &'static str {
+        "sustained"
+    }
+
+    fn question(&self) -> &'static str {
+        "Which rate of overwrites is kept up, and how long do puts take meanwhile?"
+    }
+
+    fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>> {
+        only_ours(self.name(), against)?;
+        let mut runs = Vec::new();
+        for repetition in 0..scale.pick(1, 1, 3) {
+            for (bytes, rates) in LADDERS {
+                runs.extend(rates.map(|rate| planned(repetition, bytes, rate, scale)));
+            }
+        }
+        Ok(runs)
+    }
+
+    fn report(&self, records: &[Record], rerun: &str) -> Report {
+        let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
+        let ladders = values_of(records, "value bytes");
+        let told: Vec<String> =
+            ladders.iter().filter_map(|bytes| highest_kept(records, bytes)).collect();
+        if !told.is_empty() {
+            report.answer(format!(
+                "The highest rates of overwrites that are kept up, of those tried: {}.",
+                told.join("; ")
+            ));
+        }
+        let rows: Vec<Vec<LatencyRow<'_>>> =
+            ladders.iter().map(|bytes| latency_rows(records, bytes)).collect();
+        report
+            .section("Puts by rate")
+            .summary_table("Puts by rate", &latency_table(&rows.concat()));
+        for (at, (bytes, rows)) in ladders.iter().zip(&rows).enumerate() {
+            let longest = rows.iter().fold(
+                LineChart::over_time("longest put in each second", Unit::Nanoseconds).log_y(),
+                |chart, row| {
+                    let of_second = |record: &Record| {
+                        let put = record.outcome.kinds.get("put").map(|put| &put.per_second[..]);
+                        put.unwrap_or_default().iter().map(|second| second[2] as f64).collect()
+                    };
+                    chart.line(row.name.clone(), time_points(telling(&row.records), of_second))
+                },
+            );
+            report.section(&format!("Values of {bytes} bytes"));
+            let title = format!("Put latency by rate, values of {bytes} bytes");
+            let chart = percentile_chart(rows);
+            match at {
+                0 => report.picture(&title, "Further right is rarer.", &chart),
+                _ => report.chart(&title, "Further right is rarer.", &chart),
+            };
+            report
+                .chart(
+                    &format!("The longest put in each second, values of {bytes} bytes"),
+                    "Level lines mean that nothing ever stalls.",
+                    &longest,
+                )
+                .table("What the store did meanwhile", &work_table(rows));
+        }
+        report
+    }
+}
+
+/// The rungs of a ladder, lowest first.
+fn rungs<'a>(records: &'a [Record], bytes: &str) -> Vec<(u32, Vec<&'a Record>)> {
+    let rates = values_of(records, "rate");
+    let rung = |rate: &String| {
+        let of = of_case(records, &[("value bytes", bytes), ("rate", rate)]);
+        Some((rate.parse().ok()?, of)).filter(|(_, of): &(u32, _)| !of.is_empty())
+    };
+    rates.iter().filter_map(rung).collect()
+}
+
+fn latency_rows<'a>(records: &'a [Record], bytes: &str) -> Vec<LatencyRow<'a>> {
+    let row = |(rate, records)| {
+        let per_second_bytes = f64::from(rate) * bytes.parse::<f64>().unwrap_or_default();
+        let rate_bytes = Unit::Bytes.format(per_second_bytes);
+        let name = format!("{bytes} B, {}, {rate_bytes}/s", per_second(rate));
+        LatencyRow { name, records, kind: "put" }
+    };
+    rungs(records, bytes).into_iter().map(row).collect()
+}
+
+fn highest_kept(records: &[Record], bytes: &str) -> Option<String> {
+    let kept = rungs(records, bytes);
+    let (rate, of) =
+        kept.iter().rev().find(|(_, of)| !telling(of).is_empty() && !fell_behind(of))?;
+    let put = |pick| text(Unit::Nanoseconds, median_of(of, latency("put", pick)));
+    Some(format!(
+        "values of {bytes} bytes at {}, with a p99 of {}, a p99.9 of {} and a longest put of {}",
+        per_second(*rate),
+        put(|one| one.p99_ns),
+        put(|one| one.p999_ns),
+        put(|one| one.max_ns),
+    ))
+}
+
+fn per_second(rate: u32) -> String {
+    Unit::PerSecond.format(f64::from(rate))
+}
+
+fn work_table(rows: &[LatencyRow<'_>]) -> Table {
+    let columns = ["rate", "puts", "flushes", "puts slowed", "slowed for", "writes", "space"];
+    rows.iter().fold(Table::new(columns), |table, row| {
+        let of = &row.records;
+        let figure = |name, unit| text(unit, median_of(of, told(name)));
+        table.row([
+            row.name.clone(),
+            text(Unit::Count, median_of(of, |one| Some(one.outcome.operations as f64))),
+            figure("flush.count", Unit::Count),
+            figure("stall.count", Unit::Count),
+            figure("stall.seconds", Unit::Seconds),
+            text(Unit::Ratio, median_of(of, |one| one.outcome.write_amplification())),
+            text(Unit::Ratio, median_of(of, |one| one.outcome.space_amplification())),
+        ])
+    })
+}
+
+fn planned(repetition: u32, bytes: u32, rate: u32, scale: Scale) -> PlannedRun {
+    let per_entry = u64::from(bytes) + 16;
+    let live_bytes: u64 = scale.pick(200 << 10, 1 << 30, 8 << 30);
+    let put_bytes: u64 = match bytes {
+        100 => scale.pick(1 << 20, 1 << 30, 20 << 30),
+        _ => scale.pick(8 << 20, 4 << 30, 20 << 30),
+    };
+    let spec = Spec {
+        workload: Workload::Overwrite,
+        keys: live_bytes / per_entry,
+        values: ValueSizes::Fixed(bytes),
+        seed: seed(repetition, rate),
+        ..Spec::default()
+    };
+    let seconds = (put_bytes / per_entry) as f64 / f64::from(rate);
+    let (rate_text, bytes_text) = (rate.to_string(), bytes.to_string());
+    let case = [("value bytes", &*bytes_text), ("rate", &*rate_text)];
+    PlannedRun {
+        budget: budget(256 * MIB),
+        shared_store: Some(format!("sustained {bytes} {repetition}")),
+        ..run(repetition, &case, engine(&[]), at_rate(f64::from(rate), seconds, spec))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Length;
+
+    #[test]
+    fn a_ladder_climbs_on_one_store_and_a_rung_lasts_by_its_bytes() {
+        let runs = Sustained.runs(Scale::Full, &[]).unwrap();
+        for (ladder, (bytes, rates)) in runs.chunks(4).zip(LADDERS) {
+            assert!(rates.is_sorted());
+            assert!(ladder.iter().all(|run| run.shared_store == ladder[0].shared_store));
+            for run in ladder {
+                let Length::Operations(puts) = run.spec.length else { panic!("{:?}", run.spec) };
+                let put_bytes = puts * (u64::from(bytes) + 16);
+                assert!(put_bytes.abs_diff(20 << 30) < 1 << 20, "{put_bytes}");
+            }
+        }
+    }
+}
