@@ -1,7 +1,6 @@
 //! What the threads of the resources are called for.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::compacting::{Compacted, IDLE_AFTER};
 use super::durability::NEVER_NS;
@@ -17,10 +16,6 @@ const IDLE_FLUSH_BYTES_MIN: u64 = 1 << 20;
 
 /// Nor for less than this share of its size.
 const IDLE_FLUSH_SHARE: u64 = 10;
-
-/// A segment that takes the writes is named at most this often, because that syncs the journal. A flush
-/// names it at no cost.
-const NAME_EVERY: Duration = Duration::from_secs(1);
 
 impl Participant for Inner {
     fn prepare_step(&self) -> bool {
@@ -89,9 +84,6 @@ impl Participant for Inner {
             self.request(Work::Flush);
             self.request(Work::Compaction);
         }
-        if self.naming.try_lock().is_some_and(|named_ns| self.is_naming_due(*named_ns)) {
-            self.request(Work::Flush);
-        }
         // Files whose last reader has let go meanwhile.
         if !self.retired.lock().is_empty() || !self.obsolete.is_empty() {
             self.request(Work::Compaction);
@@ -122,24 +114,19 @@ impl Inner {
         self.idle_for() >= after
     }
 
-    /// Whether the manifest is to be told which segment takes the writes. `named_ns`: when it last was.
-    fn is_naming_due(&self, named_ns: u64) -> bool {
-        let active = self.log.lock().last().map(|log| log.segment.number());
-        let named = self.state.load().version.journal_synced.segment;
-        let elapsed_ns = self.resources.clock.steady_ns().saturating_sub(named_ns);
-        active.is_some_and(|active| active != named)
-            && (named_ns == 0 || elapsed_ns >= NAME_EVERY.as_nanos() as u64)
-    }
-
     /// Has the manifest name the segment that takes the writes, if it doesn't, so that its loss would
     /// be found out even if all that proves it were lost with it. Whether it did.
     fn name_segment(&self) -> bool {
-        let Some(mut named_ns) = self.naming.try_lock() else { return false };
+        let Some(_naming) = self.naming.try_lock() else { return false };
         // Closing waits for whoever holds that lock, and from then on the directory is another's.
-        if self.is_resting() || !self.is_naming_due(*named_ns) {
+        if self.is_resting() {
             return false;
         }
-        *named_ns = self.resources.clock.steady_ns();
+        let started = self.log.lock().last().map(|log| log.segment.number());
+        let Some(number) = started else { return false };
+        if self.state.load().version.journal_synced.segment == number {
+            return false;
+        }
         let position = self.commit.lock().writer.position();
         let named = self.sync_upto(position.lsn).and_then(|()| {
             let mut tree = self.tree.lock();

@@ -75,8 +75,8 @@ pub(crate) struct Inner {
     pub(super) preparing: Mutex<()>,
     /// Held while files that nothing needs are removed.
     pub(super) removing: Mutex<()>,
-    /// Held while a segment is named: when that was last done, by the steady clock.
-    pub(super) naming: Mutex<u64>,
+    /// Held while a segment is named.
+    pub(super) naming: Mutex<()>,
     /// Held while a compaction or collection job runs.
     pub(super) compacting: Mutex<()>,
     /// Of each collected segment, how many values were referred to when it was made. Until one of
@@ -275,6 +275,8 @@ impl Inner {
         drop(log);
         self.change_state(|state| Arc::make_mut(&mut state.segments).insert(active.clone()));
         self.request(Work::Prepare);
+        // It is to be named.
+        self.request(Work::Flush);
     }
 
     /// Whether writers wait and no flush has made room for a second.

@@ -127,7 +127,7 @@ impl Inner {
             immutable_bytes: AtomicUsize::new(immutable_bytes),
             preparing: Mutex::new(()),
             removing: Mutex::new(()),
-            naming: Mutex::new(0),
+            naming: Mutex::new(()),
             compacting: Mutex::new(()),
             collected_values: Mutex::default(),
             throttle: Default::default(),
