@@ -56,9 +56,9 @@ impl Default for ResourceOptions {
 
 /// A store, as the threads see it. Each call does one step and says whether there may be more.
 pub trait Participant: Send + Sync + Debug {
-    /// Makes one journal segment ready, or has the manifest name the one in use.
+    /// Makes one journal segment ready.
     fn prepare_step(&self) -> bool;
-    /// Writes one memtable out.
+    /// Writes one memtable out, or has the manifest name the journal segment in use.
     fn flush_step(&self) -> bool;
     /// Runs one compaction or collection job.
     fn compaction_step(&self) -> bool;
@@ -67,7 +67,7 @@ pub trait Participant: Send + Sync + Debug {
     fn tick(&self) -> bool;
 }
 
-/// The two kinds of background work.
+/// The kinds of background work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// Journal segments made ready ahead of need: a writer that finds none makes it itself.
@@ -105,7 +105,7 @@ struct Shared {
     flushes: Queue,
     compactions: Queue,
     stopping: AtomicBool,
-    /// Held by the ticking thread but while it sleeps: whether it is to tick at once.
+    /// Whether the ticking thread is to tick at once.
     hurry: Mutex<bool>,
     hurry_signal: Condvar,
 }

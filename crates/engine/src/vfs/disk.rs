@@ -223,7 +223,7 @@ impl File for DiskFile {
             self.read_cached_at(&mut bytes, offset)?;
             return Ok(bytes);
         }
-        // Into memory as it is: zeros that are read over at once cost as much as a copy.
+        // Into memory as it is: zeros would be read over at once.
         let mut bytes = Vec::with_capacity(len);
         while bytes.len() < len {
             let from = offset + bytes.len() as u64;

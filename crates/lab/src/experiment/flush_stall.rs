@@ -8,15 +8,15 @@
 //! 3. Gets beside a writer, interval by interval on one store, with and without compaction.
 
 use super::picks::{
-    LatencyRow, latency, latency_table, median_of, of_case, percentile_chart, telling, text, told,
-    values_of,
+    LatencyRow, latency, latency_table, longest_chart, median_of, of_case, percentile_chart, text,
+    told, values_of,
 };
 use super::planning::{MIB, at_rate, budget, engine, only_ours, run, seed};
 use super::{Experiment, PlannedRun, Scale};
 use crate::chart::{LineChart, Point, Unit};
 use crate::error::Result;
 use crate::record::Record;
-use crate::report::{Comparer, Report, Table, time_points};
+use crate::report::{Comparer, Report, Table};
 use crate::spec::{Spec, ValueSizes, Workload};
 
 /// The experiment.
@@ -260,16 +260,8 @@ fn puts_section(report: &mut Report, records: &[Record]) {
         &percentile_chart(&FLUSHES.map(|(flush, _, _)| short(flush))),
     );
     report.summary_table("Puts", &latency_table(&rows));
-    let longest = FLUSHES.iter().fold(
-        LineChart::over_time("longest put in each second", Unit::Nanoseconds).log_y(),
-        |chart, (flush, _, _)| {
-            let of_second = |record: &Record| {
-                let put = record.outcome.kinds.get("put").map(|put| &put.per_second[..]);
-                put.unwrap_or_default().iter().map(|second| second[2] as f64).collect()
-            };
-            chart.line(*flush, time_points(telling(&puts_of(records, flush)), of_second))
-        },
-    );
+    let longest =
+        longest_chart("longest put in each second", &FLUSHES.map(|(flush, _, _)| short(flush)));
     report.chart(
         "The longest put in each second",
         "The line is the median of the repetitions, the band reaches from the lowest to the highest.",

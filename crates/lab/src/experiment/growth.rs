@@ -4,7 +4,7 @@
 //! asked for that are not there, and ranges read. A merge tree has a number of levels that grows with
 //! the logarithm of its size, so the report sets each cost against the growth of that logarithm.
 
-use super::picks::{case, different, median_of, of_case, of_valid, or_dash, text};
+use super::picks::{different, median_of, of_case, of_valid, or_dash, text, values_of};
 use super::planning::{engine, only_ours, run, seed};
 use super::{Experiment, PlannedRun, Scale};
 use crate::chart::{LineChart, Point, Unit};
@@ -109,7 +109,7 @@ impl Experiment for Growth {
             )
             .picture("Cost by the number of keys", "1 is the smallest store.", &chart)
             .summary_table("Cost by the number of keys", &table);
-        let depth = different(records, |one| Some(case(one, "keys").to_owned()));
+        let depth = values_of(records, "keys");
         let depth = depth.iter().fold(
             Table::new(["keys", "write amplification", "on disk per live byte"]),
             |table, keys| {

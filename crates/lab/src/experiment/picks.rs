@@ -6,7 +6,7 @@
 use crate::chart::{Bar, LineChart, Unit};
 use crate::load::FELL_BEHIND;
 use crate::record::{KindOutcome, Latency, Record};
-use crate::report::{Table, percentile_points};
+use crate::report::{Table, percentile_points, time_points};
 use crate::statistics::{Bootstrap, median};
 
 /// The records whose case has all of these values.
@@ -191,4 +191,16 @@ pub(super) fn percentile_chart(rows: &[LatencyRow<'_>]) -> LineChart {
             chart.line(row.name.clone(), points)
         },
     )
+}
+
+/// The longest operation in each second, one line a row.
+pub(super) fn longest_chart(y_title: &str, rows: &[LatencyRow<'_>]) -> LineChart {
+    let chart = LineChart::over_time(y_title, Unit::Nanoseconds).log_y();
+    rows.iter().fold(chart, |chart, row| {
+        let of_second = |record: &Record| {
+            let kind = record.outcome.kinds.get(row.kind).map(|kind| &kind.per_second[..]);
+            kind.unwrap_or_default().iter().map(|second| second[2] as f64).collect()
+        };
+        chart.line(row.name.clone(), time_points(telling(&row.records), of_second))
+    })
 }

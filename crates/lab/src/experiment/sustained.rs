@@ -7,15 +7,15 @@
 //! LSM-based Storage Systems", VLDB 2019). Latency counts from when a put was due.
 
 use super::picks::{
-    LatencyRow, fell_behind, latency, latency_table, median_of, of_case, percentile_chart, telling,
-    text, told, values_of,
+    LatencyRow, fell_behind, latency, latency_table, longest_chart, median_of, of_case,
+    percentile_chart, telling, text, told, values_of,
 };
 use super::planning::{MIB, at_rate, budget, engine, only_ours, run, seed};
 use super::{Experiment, PlannedRun, Scale};
-use crate::chart::{LineChart, Unit};
+use crate::chart::Unit;
 use crate::error::Result;
 use crate::record::Record;
-use crate::report::{Report, Table, time_points};
+use crate::report::{Report, Table};
 use crate::spec::{Spec, ValueSizes, Workload};
 
 /// The experiment.
@@ -62,16 +62,7 @@ impl Experiment for Sustained {
             .section("Puts by rate")
             .summary_table("Puts by rate", &latency_table(&rows.concat()));
         for (at, (bytes, rows)) in ladders.iter().zip(&rows).enumerate() {
-            let longest = rows.iter().fold(
-                LineChart::over_time("longest put in each second", Unit::Nanoseconds).log_y(),
-                |chart, row| {
-                    let of_second = |record: &Record| {
-                        let put = record.outcome.kinds.get("put").map(|put| &put.per_second[..]);
-                        put.unwrap_or_default().iter().map(|second| second[2] as f64).collect()
-                    };
-                    chart.line(row.name.clone(), time_points(telling(&row.records), of_second))
-                },
-            );
+            let longest = longest_chart("longest put in each second", rows);
             report.section(&format!("Values of {bytes} bytes"));
             let title = format!("Put latency by rate, values of {bytes} bytes");
             let chart = percentile_chart(rows);
