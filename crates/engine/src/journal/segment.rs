@@ -159,7 +159,13 @@ impl Segment {
 
     /// Backs the next piece of the map it is written through; false when there is none to back.
     pub fn back_ahead(&self) -> Result<bool> {
-        self.map.as_ref().map_or(Ok(false), |map| map.back_ahead(&self.path))
+        self.map.as_ref().map_or(Ok(false), |map| map.back_ahead(self.end(), &self.path))
+    }
+
+    /// Whether `back_ahead` should be called; true once until it is.
+    #[inline]
+    pub fn asks_for_more(&self) -> bool {
+        self.map.as_ref().is_some_and(|map| map.asks_for_more(self.end()))
     }
 
     /// The map it is written through, if it is.

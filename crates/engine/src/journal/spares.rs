@@ -23,8 +23,13 @@ use crate::lock::Mutex;
 use crate::stages::Stage;
 use crate::vfs::File;
 
-/// Most segments held ready.
-pub const SPARES_MAX: usize = 2;
+/// Segments held ready.
+pub const SPARES_MIN: usize = 2;
+
+/// Segments held ready for a writer that is faster than they can be made. To make some takes two
+/// commits of the file system's journal, however many they are: 50 to 100 ms on a busy disk, in which
+/// the fastest writer measured fills two.
+const SPARES_MAX: usize = 8;
 
 /// Bytes that are zeroed at a time.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -34,7 +39,8 @@ const PIECE_BYTES: u64 = 1 << 20;
 pub struct SegmentOptions {
     /// Write through a map, else by `pwrite`.
     pub is_mapped: bool,
-    /// Write zeros once over a new file, so that a later `fdatasync` has only data to write.
+    /// Write zeros once over a new file: all of it, so that a later `fdatasync` has only data to write,
+    /// or if it is mapped, piece by piece before it is stored in.
     pub zero_ahead: bool,
     /// Bytes of a segment at first.
     pub segment_bytes_min: u64,
@@ -73,13 +79,22 @@ struct Returned {
     map: Option<Arc<AheadMap>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     ready: VecDeque<Spare>,
+    /// Spares to hold ready.
+    wanted: usize,
     preparing: usize,
     returned: Vec<Returned>,
     /// No spare was wanted since the store came to rest.
     is_resting: bool,
+}
+
+impl Inner {
+    /// Spares that are wanted and neither ready nor being made.
+    fn missing(&self) -> usize {
+        self.wanted.saturating_sub(self.ready.len() + self.preparing)
+    }
 }
 
 /// Makes segments, ahead of need where it can.
@@ -105,6 +120,13 @@ impl SegmentPool {
         next_file_number: Arc<AtomicU64>,
     ) -> SegmentPool {
         let recorder = files.recorder.clone();
+        let inner = Inner {
+            ready: VecDeque::new(),
+            wanted: SPARES_MIN,
+            preparing: 0,
+            returned: Vec::new(),
+            is_resting: false,
+        };
         SegmentPool {
             files,
             options,
@@ -113,7 +135,7 @@ impl SegmentPool {
             scale_bytes: AtomicU64::new(0),
             is_disk_full: AtomicBool::new(false),
             dead_bytes: AtomicU64::new(0),
-            inner: Mutex::new(Stage::LockSpares, &recorder, Inner::default()),
+            inner: Mutex::new(Stage::LockSpares, &recorder, inner),
         }
     }
 
@@ -135,10 +157,11 @@ impl SegmentPool {
 
     /// Keeps one spare of the smallest size and removes the others, for a store at rest.
     pub fn rest(&self) -> Result<()> {
-        let smallest = self.make(self.options.segment_bytes_min, None)?;
+        let smallest = self.make(self.options.segment_bytes_min, vec![None])?;
         let (ready, returned) = {
             let mut inner = self.inner.lock();
-            let ready = std::mem::replace(&mut inner.ready, VecDeque::from([smallest]));
+            let ready = std::mem::replace(&mut inner.ready, smallest.into());
+            inner.wanted = SPARES_MIN;
             inner.is_resting = true;
             (ready, std::mem::take(&mut inner.returned))
         };
@@ -181,37 +204,51 @@ impl SegmentPool {
     /// Whether `prepare` would make a segment.
     pub fn wants_spare(&self) -> bool {
         let inner = self.inner.lock();
-        inner.ready.len() + inner.preparing < SPARES_MAX
+        inner.missing() > 0
     }
 
-    /// Makes one spare ready, from a returned file if there is one; false when there are enough.
+    /// Makes the spares ready that are missing, from returned files as far as there are any; false when
+    /// there are enough.
     pub fn prepare(&self) -> Result<bool> {
         let target = self.target_bytes();
-        let (returned, outgrown) = {
+        let (missing, mut returned, outgrown) = {
             let mut inner = self.inner.lock();
-            if inner.ready.len() + inner.preparing >= SPARES_MAX {
+            let missing = inner.missing();
+            if missing == 0 {
                 return Ok(false);
             }
-            inner.preparing += 1;
+            inner.preparing += missing;
             inner.is_resting = false;
             let (mut fitting, outgrown): (Vec<_>, Vec<_>) =
                 inner.returned.drain(..).partition(|file| file.capacity == target);
-            let returned = fitting.pop();
-            inner.returned = fitting;
-            (returned, outgrown)
+            inner.returned = fitting.split_off(missing.min(fitting.len()));
+            (missing, fitting, outgrown)
         };
         for file in outgrown {
             self.remove(&file.path);
         }
-        let room = if returned.is_none() { self.check_reserve(target) } else { Ok(()) };
-        let made = room.and_then(|()| self.make(target, returned));
+        let made = self.room_for(missing - returned.len(), target).and_then(|new| {
+            let returned = returned.drain(..).map(Some);
+            self.make(target, returned.chain((0..new).map(|_| None)).collect())
+        });
         let mut inner = self.inner.lock();
-        inner.preparing -= 1;
-        inner.ready.push_back(made?);
+        inner.preparing -= missing;
+        inner.ready.extend(made?);
         Ok(true)
     }
 
-    /// Backs the next piece of a spare's map; false when all of all are.
+    /// How many of `wanted` new segments leave the reserve free; `NoSpace` when it is none of them.
+    fn room_for(&self, wanted: usize, capacity: u64) -> Result<usize> {
+        if wanted > 1 && self.check_reserve(capacity.saturating_mul(wanted as u64)).is_ok() {
+            return Ok(wanted);
+        }
+        if wanted > 0 {
+            self.check_reserve(capacity)?;
+        }
+        Ok(wanted.min(1))
+    }
+
+    /// Backs the next piece of a spare's map; false when all are far enough.
     pub fn back_ahead(&self) -> Result<bool> {
         let maps: Vec<_> = {
             let inner = self.inner.lock();
@@ -222,7 +259,7 @@ impl SegmentPool {
             maps.collect()
         };
         for (map, path) in maps {
-            if map.back_ahead(&path)? {
+            if map.back_ahead(0, &path)? {
                 return Ok(true);
             }
         }
@@ -239,7 +276,11 @@ impl SegmentPool {
                 if self.is_disk_full.load(Ordering::Relaxed) && !may_use_reserve { 1 } else { 0 };
             let fitting = inner.ready.iter().position(|spare| spare.capacity >= bytes_min);
             let fitting = fitting.filter(|_| inner.ready.len() > kept);
-            if let Some(spare) = fitting.and_then(|at| inner.ready.remove(at)) {
+            let spare = fitting.and_then(|at| inner.ready.remove(at));
+            if inner.ready.is_empty() && inner.preparing > 0 {
+                inner.wanted = SPARES_MAX;
+            }
+            if let Some(spare) = spare {
                 return Ok(spare);
             }
         }
@@ -252,7 +293,8 @@ impl SegmentPool {
         if returned.is_none() && !may_use_reserve {
             self.check_reserve(capacity)?;
         }
-        self.make(capacity, returned)
+        let mut made = self.make(capacity, vec![returned])?;
+        Ok(made.pop().expect("as many as were asked for"))
     }
 
     /// `NoSpace` when a new segment would not leave the reserve free.
@@ -313,7 +355,9 @@ impl SegmentPool {
         {
             let mut inner = self.inner.lock();
             let held = inner.ready.len() + inner.preparing + inner.returned.len();
-            let is_wanted = held < SPARES_MAX && !inner.is_resting;
+            // One more than is held ready: a spare is made as soon as one is taken, a while before the
+            // file that could have been it comes back.
+            let is_wanted = held <= inner.wanted && !inner.is_resting;
             if is_wanted && file.capacity == self.target_bytes() {
                 inner.returned.push(file);
                 return;
@@ -330,68 +374,96 @@ impl SegmentPool {
         (inner.ready.len(), ready + returned)
     }
 
-    fn make(&self, capacity: u64, returned: Option<Returned>) -> Result<Spare> {
-        let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
-        let path = file_name::segment(&self.files.dir, number);
-        let temporary = file_name::temporary(&self.files.dir, &format!("{number:06}.journal"));
-        let header = SegmentHeader {
-            segment_type: SegmentType::Log,
-            number,
-            salt: Salt::new(self.next_salt()),
-            is_recycled: returned.is_some(),
-            index_offset: 0,
-            file_bytes: capacity,
-        };
-        let made = self.make_file(&header, &path, &temporary, capacity, returned);
+    /// Makes segments, all by the same two commits of the file system's journal.
+    fn make(&self, capacity: u64, returned: Vec<Option<Returned>>) -> Result<Vec<Spare>> {
+        let spares = returned.iter().map(|returned| {
+            let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
+            let header = SegmentHeader {
+                segment_type: SegmentType::Log,
+                number,
+                salt: Salt::new(self.next_salt()),
+                is_recycled: returned.is_some(),
+                index_offset: 0,
+                file_bytes: capacity,
+            };
+            Spare { header, path: file_name::segment(&self.files.dir, number), capacity, map: None }
+        });
+        let mut spares: Vec<Spare> = spares.collect();
+        let made = self.make_files(&mut spares, returned);
         if made.is_err() {
-            self.remove(&temporary);
-            self.remove(&path);
+            for spare in &spares {
+                self.remove(&self.temporary(spare));
+                self.remove(&spare.path);
+            }
         }
         let is_full = matches!(made, Err(Error::NoSpace { .. }));
         self.is_disk_full.store(is_full, Ordering::Relaxed);
-        Ok(Spare { header, path, capacity, map: made? })
+        made.map(|()| spares)
     }
 
-    fn make_file(
-        &self,
-        header: &SegmentHeader,
-        path: &Path,
-        temporary: &Path,
-        capacity: u64,
-        returned: Option<Returned>,
-    ) -> Result<Option<Arc<AheadMap>>> {
+    /// What a spare's file is called until its header is durable.
+    fn temporary(&self, spare: &Spare) -> PathBuf {
+        file_name::temporary(&self.files.dir, &format!("{:06}.journal", spare.header.number))
+    }
+
+    fn make_files(&self, spares: &mut [Spare], mut returned: Vec<Option<Returned>>) -> Result<()> {
         let fs = &self.files.fs;
-        let (file, old_map) = match returned {
-            Some(returned) => {
-                let renamed = fs.rename(&returned.path, temporary);
+        for (spare, returned) in spares.iter().zip(&returned) {
+            if let Some(returned) = returned {
+                let renamed = fs.rename(&returned.path, &self.temporary(spare));
                 renamed.map_err(|source| Error::io("rename", &returned.path, source))?;
                 self.files.file_cache.forget(&returned.path);
-                // The old name must not survive in front of the new header.
-                self.sync_dir()?;
-                let file = fs.open(temporary);
-                (file.map_err(|source| Error::io("open", temporary, source))?, returned.map)
             }
-            None => (self.create_file(temporary, capacity)?, None),
-        };
-        file.write_all_at(&header.encode(), 0)
-            .map_err(|source| Error::io("write", temporary, source))?;
-        file.sync_data().map_err(|source| Error::io("sync", temporary, source))?;
-        fs.rename(temporary, path).map_err(|source| Error::io("rename", temporary, source))?;
-        self.sync_dir()?;
-        if !self.options.is_mapped {
-            return Ok(None);
         }
-        let map = match old_map {
-            Some(map) => Arc::new(map.again()),
-            None => {
-                let map = file.map_segment(capacity);
-                Arc::new(AheadMap::new(
-                    map.map_err(|source| Error::io("map", path, source))?,
-                    capacity,
-                ))
+        if returned.iter().any(Option::is_some) {
+            // The old names must not survive in front of the new headers.
+            self.sync_dir()?;
+        }
+        let mut files = Vec::new();
+        for spare in &*spares {
+            let temporary = self.temporary(spare);
+            let file = match spare.header.is_recycled {
+                true => {
+                    fs.open(&temporary).map_err(|error| Error::io("open", &temporary, error))?
+                }
+                false => self.create_file(&temporary, spare.capacity)?,
+            };
+            file.write_all_at(&spare.header.encode(), 0)
+                .map_err(|source| Error::io("write", &temporary, source))?;
+            files.push(file);
+        }
+        for (spare, file) in spares.iter().zip(&files) {
+            let synced = file.sync_data();
+            synced.map_err(|source| Error::io("sync", &self.temporary(spare), source))?;
+        }
+        for spare in &*spares {
+            let temporary = self.temporary(spare);
+            let renamed = fs.rename(&temporary, &spare.path);
+            renamed.map_err(|source| Error::io("rename", &temporary, source))?;
+        }
+        self.sync_dir()?;
+        if self.options.is_mapped {
+            for ((spare, file), returned) in spares.iter_mut().zip(&files).zip(&mut returned) {
+                let old = returned.take().and_then(|returned| returned.map);
+                spare.map = Some(self.map(spare, &**file, old)?);
             }
-        };
-        Ok(Some(map))
+        }
+        Ok(())
+    }
+
+    fn map(
+        &self,
+        spare: &Spare,
+        file: &dyn File,
+        old: Option<Arc<AheadMap>>,
+    ) -> Result<Arc<AheadMap>> {
+        if let Some(old) = old {
+            return Ok(Arc::new(old.again()));
+        }
+        let map = file.map_segment(spare.capacity);
+        let map = map.map_err(|source| Error::io("map", &spare.path, source))?;
+        let is_fresh = self.options.zero_ahead && !spare.header.is_recycled;
+        Ok(Arc::new(AheadMap::new(map, spare.capacity, is_fresh)))
     }
 
     fn create_file(&self, temporary: &Path, capacity: u64) -> Result<Arc<dyn File>> {

@@ -254,6 +254,10 @@ impl SegmentMap for TestMap {
     fn populate(&self, _offset: u64, _len: u64) -> io::Result<()> {
         Ok(())
     }
+    fn populate_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.data.lock()[offset as usize..(offset + len) as usize].fill(0);
+        Ok(())
+    }
     fn write(&self, offset: u64, bytes: &[u8]) {
         let from = offset as usize;
         self.file.data.lock()[from..from + bytes.len()].copy_from_slice(bytes);

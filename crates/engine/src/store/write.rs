@@ -209,6 +209,9 @@ impl Inner {
         let memtable = &state.active;
         memtable.prefetch(group.first_key());
         let appended = commit.writer.append(group, first_seqno, now_ms)?;
+        if commit.writer.active().is_some_and(|active| active.asks_for_more()) {
+            self.request(Work::Prepare);
+        }
         commit.last_seqno += u64::from(group.count());
         let last_seqno = commit.last_seqno;
         let counters = &self.counters;

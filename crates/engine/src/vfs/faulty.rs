@@ -229,6 +229,11 @@ impl SegmentMap for FaultySegmentMap {
         self.inner.populate(offset, len)
     }
 
+    fn populate_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.target.check(Writes, "populate")?;
+        self.inner.populate_zeros(offset, len)
+    }
+
     fn write(&self, offset: u64, bytes: &[u8]) {
         self.inner.write(offset, bytes);
     }

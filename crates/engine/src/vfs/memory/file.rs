@@ -172,6 +172,13 @@ impl SegmentMap for MemorySegment {
         Ok(())
     }
 
+    fn populate_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut bytes = vec![0; len as usize];
+        self.cell.read(&mut bytes, offset)?;
+        assert!(bytes.iter().all(|&byte| byte == 0), "range {offset}+{len} was never written");
+        self.populate(offset, len)
+    }
+
     fn write(&self, offset: u64, bytes: &[u8]) {
         let pages = self.pages(offset, bytes.len() as u64);
         let populated = pages.iter().all(|page| page.load(Ordering::Acquire));
