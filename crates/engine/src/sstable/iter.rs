@@ -19,6 +19,13 @@ use crate::stages::Stopwatch;
 /// Bytes that a pass reads at once when the file is not mapped: a system call for 64 blocks.
 const READ_AHEAD_BYTES: u64 = 256 << 10;
 
+/// Bytes ahead of which a mapped file is asked for, half at a time. Maps are told that they are read at
+/// random, so that without it a pass over a file that isn't in memory waits for every page of it.
+const WANTED_AHEAD_BYTES: u64 = 1 << 20;
+
+/// A user's scan asks ahead too, once it has come through so many blocks in order.
+const SCAN_BLOCKS_MIN: usize = 16;
+
 /// Which way a block is entered, and so whether those behind it will be wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
@@ -44,6 +51,10 @@ pub struct TableIter {
     valid: bool,
     /// Frames read ahead, and the offset of the first.
     ahead: (u64, Bytes),
+    /// Of a mapped file: what lies before was asked for.
+    wanted_upto: u64,
+    /// Blocks entered one after the other.
+    in_order: usize,
     /// Told how long blocks take to get.
     watch: Option<Arc<Stopwatch>>,
 }
@@ -68,6 +79,8 @@ impl Table {
             tail: Tail::default(),
             valid: false,
             ahead: (0, Bytes::new()),
+            wanted_upto: 0,
+            in_order: 0,
             watch: None,
         }
     }
@@ -88,6 +101,9 @@ impl TableIter {
         if self.loaded == Some(number) {
             return Ok(());
         }
+        let is_next =
+            direction == Direction::Forward && self.loaded.is_some_and(|at| at + 1 == number);
+        self.in_order = if is_next { self.in_order + 1 } else { 0 };
         self.loaded = None;
         self.bytes = match self.watch.clone() {
             Some(watch) => watch.time(|| self.read(number, direction))?,
@@ -101,11 +117,13 @@ impl TableIter {
 
     fn read(&mut self, number: usize, direction: Direction) -> Result<Bytes> {
         let table = &self.table;
-        let reads_ahead = self.purpose == Purpose::Pass
-            && direction == Direction::Forward
-            && !table.source.is_mapped();
+        let is_pass = self.purpose == Purpose::Pass && direction == Direction::Forward;
+        let reads_ahead = is_pass && !table.source.is_mapped();
         let Some(handle) = table.fences.handle(number).filter(|_| reads_ahead) else {
-            return Ok(table.block_bytes(number, self.purpose)?.into_bytes());
+            if is_pass || self.in_order >= SCAN_BLOCKS_MIN {
+                self.want_from(number);
+            }
+            return Ok(self.table.block_bytes(number, self.purpose)?.into_bytes());
         };
         let (start, frames) = &self.ahead;
         if handle.offset < *start || handle.end() > start + frames.len() as u64 {
@@ -117,6 +135,23 @@ impl TableIter {
         let (start, frames) = &self.ahead;
         let at = (handle.offset - start) as usize;
         table.source.decode(frames.slice(at..at + handle.frame_bytes), handle)
+    }
+
+    /// Has what a mapped file holds from block `number` on be in memory soon.
+    fn want_from(&mut self, number: usize) {
+        let (source, fences) = (&self.table.source, &self.table.fences);
+        let Some(at) = fences.handle(number).map(|handle| handle.offset) else { return };
+        let left = self.wanted_upto.checked_sub(at).filter(|&left| left <= WANTED_AHEAD_BYTES);
+        let from = match left {
+            Some(left) if left >= WANTED_AHEAD_BYTES / 2 => return,
+            Some(_) => self.wanted_upto,
+            None => at,
+        };
+        let end = (at + WANTED_AHEAD_BYTES).min(fences.data_end());
+        if from < end {
+            source.want(from, end - from);
+            self.wanted_upto = end;
+        }
     }
 
     /// Stands on an entry of the block held.

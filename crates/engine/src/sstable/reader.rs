@@ -313,7 +313,7 @@ fn open_source(
     let source = match reading {
         Reading::Mapped => {
             let map = file.map(file_bytes).map_err(|source| Error::io("map", &path, source))?;
-            TableSource::mapped(map, path, number, cache)
+            TableSource::mapped(map, files.clone(), path, number, cache)
         }
         Reading::Pread => TableSource::pread(files.clone(), path, number, cache),
     };

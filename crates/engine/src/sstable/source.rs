@@ -21,6 +21,7 @@ use crate::sstable::fences::BlockHandle;
 use crate::sstable::footer::Section;
 use crate::sstable::frame::{self, FrameError};
 use crate::sstable::point_index::Place;
+use crate::vfs::Advice;
 
 /// What a block is read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,15 +77,21 @@ pub(super) struct TableSource {
 #[derive(Debug)]
 enum SourceBytes {
     /// The whole file, and a bit for each block that is stored as it is and was verified.
-    Mapped { map: Bytes, verified: Box<[AtomicU64]> },
+    Mapped { map: Bytes, verified: Box<[AtomicU64]>, files: Arc<FileCache> },
     /// Reads.
     Pread(Arc<FileCache>),
 }
 
 impl TableSource {
     /// A file that is mapped.
-    pub(super) fn mapped(map: Bytes, path: PathBuf, number: u64, cache: Arc<BlockCache>) -> Self {
-        let bytes = SourceBytes::Mapped { map, verified: Box::default() };
+    pub(super) fn mapped(
+        map: Bytes,
+        files: Arc<FileCache>,
+        path: PathBuf,
+        number: u64,
+        cache: Arc<BlockCache>,
+    ) -> Self {
+        let bytes = SourceBytes::Mapped { map, verified: Box::default(), files };
         TableSource { bytes, path, number, cache, cache_id: next_table_id() }
     }
 
@@ -168,7 +175,7 @@ impl TableSource {
         handle: BlockHandle,
         purpose: Purpose,
     ) -> Result<BlockBytes<'_>> {
-        if let SourceBytes::Mapped { map, verified } = &self.bytes
+        if let SourceBytes::Mapped { map, verified, .. } = &self.bytes
             && purpose != Purpose::Pass
             && let Some(range) = self.mapped_block(map, verified, block, handle)?
         {
@@ -236,6 +243,15 @@ impl TableSource {
                 Err(FrameError::Checksum) if attempts > 0 => continue,
                 Err(error) => return Err(self.corruption(handle.offset, error.what())),
             }
+        }
+    }
+
+    /// Has the system begin to read a part of a mapped file into memory, if it isn't there; a hint.
+    pub(super) fn want(&self, offset: u64, len: u64) {
+        if let SourceBytes::Mapped { files, .. } = &self.bytes
+            && let Ok(file) = files.open(&self.path)
+        {
+            file.advise(Advice::WillNeed, offset, len);
         }
     }
 
