@@ -12,8 +12,8 @@ use md5::{Digest, Md5};
 /// Most hashing threads of a process.
 const THREADS_MAX: usize = 16;
 
-/// Chunks that wait to be hashed.
-const QUEUE_CHUNKS: usize = 8;
+/// Bytes that are handed to a thread at once, at least: to wake it takes 5 us, as long as to hash 40 KiB.
+const BATCH_BYTES: usize = 512 << 10;
 
 /// A file shorter than this is hashed by who writes it.
 const THREAD_BYTES_MIN: u64 = 1 << 20;
@@ -58,7 +58,10 @@ impl Digests {
 #[derive(Debug)]
 pub(crate) struct Hashing {
     here: Option<Digests>,
-    there: Option<(SyncSender<Bytes>, Receiver<Digests>)>,
+    there: Option<(SyncSender<Vec<Bytes>>, Receiver<Digests>)>,
+    /// Not yet handed to the thread.
+    batch: Vec<Bytes>,
+    batch_bytes: usize,
     bytes: u64,
     may_start: bool,
 }
@@ -66,7 +69,9 @@ pub(crate) struct Hashing {
 impl Hashing {
     /// With `threads` off, the caller always hashes.
     pub(crate) fn new(md5: bool, threads: bool) -> Hashing {
-        Hashing { here: Some(Digests::new(md5)), there: None, bytes: 0, may_start: threads }
+        let here = Some(Digests::new(md5));
+        let (batch, batch_bytes) = (Vec::new(), 0);
+        Hashing { here, there: None, batch, batch_bytes, bytes: 0, may_start: threads }
     }
 
     pub(crate) fn update(&mut self, bytes: &Bytes) {
@@ -77,12 +82,25 @@ impl Hashing {
         }
         if let Some(here) = &mut self.here {
             here.update(bytes);
-        } else if let Some((sender, _)) = &self.there {
-            sender.send(bytes.clone()).expect("the hashing thread ends when the sender does");
+            return;
+        }
+        self.batch.push(bytes.clone());
+        self.batch_bytes += bytes.len();
+        if self.batch_bytes >= BATCH_BYTES {
+            self.hand_over();
         }
     }
 
-    pub(crate) fn finish(self) -> Hashes {
+    fn hand_over(&mut self) {
+        if let Some((sender, _)) = &self.there {
+            let batch = std::mem::take(&mut self.batch);
+            sender.send(batch).expect("the hashing thread ends when the sender does");
+            self.batch_bytes = 0;
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Hashes {
+        self.hand_over();
         let digests = match (self.here, self.there) {
             (Some(here), _) => here,
             (None, Some((sender, receiver))) => {
@@ -99,12 +117,12 @@ impl Hashing {
             THREADS.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        let (sender, chunks) = sync_channel::<Bytes>(QUEUE_CHUNKS);
+        let (sender, batches) = sync_channel::<Vec<Bytes>>(1);
         let (result, receiver) = channel();
         let begun = self.here.clone();
         let started = tallybook::vfs::spawn("tally-hash", false, move || {
             if let Some(mut digests) = begun {
-                chunks.iter().for_each(|chunk| digests.update(&chunk));
+                batches.iter().flatten().for_each(|chunk| digests.update(&chunk));
                 // Nobody waits any more when the upload was given up.
                 let _ = result.send(digests);
             }
