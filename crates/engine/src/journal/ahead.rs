@@ -19,14 +19,14 @@ use crate::vfs::SegmentMap;
 /// Bytes that are backed before they are needed: 10 ms of the fastest writer measured, on two cores.
 const AHEAD_BYTES: u64 = 16 << 20;
 
-/// The thread backs pieces that end at multiples of this: huge pages.
-const PIECE_BYTES: u64 = 2 << 20;
+/// The thread backs pieces that end at multiples of this. The page cache holds a piece as one, and a
+/// sync writes all of it for a record.
+const PIECE_BYTES: u64 = 64 << 10;
 
 /// Bytes a writer backs when the thread has not come by.
 const CATCH_UP_BYTES: u64 = 128 << 10;
 
-/// No system's pages are larger, huge ones apart. Of a huge page the rest is mapped again when it is
-/// stored in.
+/// No system's pages are larger, huge ones apart, which files don't get.
 const PAGE_BYTES_MAX: u64 = 64 << 10;
 
 /// The map of a segment.

@@ -248,13 +248,14 @@ impl SegmentPool {
         Ok(wanted.min(1))
     }
 
-    /// Backs the next piece of a spare's map; false when all are far enough.
+    /// Backs the next piece of the first spares' maps; false when all are far enough.
     pub fn back_ahead(&self) -> Result<bool> {
         let maps: Vec<_> = {
             let inner = self.inner.lock();
             let maps = inner
                 .ready
                 .iter()
+                .take(SPARES_MIN)
                 .filter_map(|spare| Some((spare.map.clone()?, spare.path.clone())));
             maps.collect()
         };

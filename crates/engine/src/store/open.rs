@@ -354,8 +354,8 @@ impl Opening<'_> {
         let reserve_bytes = (self.options.memtable_bytes as u64).min(available / 16);
         let options = SegmentOptions {
             is_mapped,
-            // With syncs every so often, a piece that is stored in would be written whole by each.
-            zero_ahead: is_sync || is_mapped && self.options.durability == Durability::Os,
+            // A sync would write the whole piece of a map that a record is in.
+            zero_ahead: is_sync != is_mapped,
             segment_bytes_min: self.options.segment_bytes_min,
             segment_bytes_max: self.options.segment_bytes_max,
             reserve_bytes,

@@ -19,8 +19,8 @@ use crate::vfs::SegmentMap;
 /// Bytes that `populate` reads and writes at a time where the kernel can't do it.
 const REWRITE_BYTES: usize = 1 << 20;
 
-/// Zeros to write: a huge page of them, so that the page cache can hold as much in one piece.
-static ZEROS: [u8; 2 << 20] = [0; 2 << 20];
+/// Zeros to write.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Maps `[0, len)` of a file that has at least `len` bytes.
 pub(super) fn map_for_reading(fd: &OwnedFd, len: usize) -> io::Result<Bytes> {
@@ -109,7 +109,8 @@ impl SegmentMap for DiskSegmentMap {
     fn populate_zeros(&self, mut offset: u64, len: u64) -> io::Result<()> {
         self.check(offset, len);
         // A store into a page that isn't in memory has the system make that page alone: 4 us. Of what
-        // is written it makes a huge page, where the file system can (ext4 from Linux 6.16 on).
+        // is written at once it makes one large page, where the file system can (ext4 from Linux 6.16
+        // on), in less time.
         let (start, end) = (offset, offset + len);
         while offset < end {
             let piece = (end - offset).min(ZEROS.len() as u64 - offset % ZEROS.len() as u64);
