@@ -211,7 +211,7 @@ impl SegmentPool {
     /// there are enough.
     pub fn prepare(&self) -> Result<bool> {
         let target = self.target_bytes();
-        let (missing, mut returned, outgrown) = {
+        let (missing, returned, outgrown) = {
             let mut inner = self.inner.lock();
             let missing = inner.missing();
             if missing == 0 {
@@ -227,10 +227,13 @@ impl SegmentPool {
         for file in outgrown {
             self.remove(&file.path);
         }
-        let made = self.room_for(missing - returned.len(), target).and_then(|new| {
-            let returned = returned.drain(..).map(Some);
-            self.make(target, returned.chain((0..new).map(|_| None)).collect())
-        });
+        let made = match self.room_for(missing - returned.len(), target) {
+            Err(error) if returned.is_empty() => Err(error),
+            new => {
+                let new = (0..new.unwrap_or(0)).map(|_| None);
+                self.make(target, returned.into_iter().map(Some).chain(new).collect())
+            }
+        };
         let mut inner = self.inner.lock();
         inner.preparing -= missing;
         inner.ready.extend(made?);

@@ -27,6 +27,7 @@ pub(super) struct Faults {
     pub(super) writes_left: AtomicI64,
     pub(super) fail_syncs: AtomicBool,
     pub(super) fail_cuts: AtomicBool,
+    pub(super) no_space: AtomicBool,
     pub(super) syncs: AtomicU64,
     holding: Mutex<(bool, u64)>,
     changed: Condvar,
@@ -184,7 +185,7 @@ impl FileSystem for TestFs {
         Ok(Box::new(()))
     }
     fn available_bytes(&self, _dir: &Path) -> io::Result<u64> {
-        Ok(u64::MAX)
+        Ok(if self.faults.no_space.load(Ordering::SeqCst) { 0 } else { u64::MAX })
     }
     fn exists(&self, path: &Path) -> io::Result<bool> {
         Ok(self.file(path).is_ok())

@@ -415,6 +415,22 @@ fn a_dead_segment_becomes_a_spare_and_a_fourth_is_removed() {
 }
 
 #[test]
+fn a_full_disk_still_lets_a_dead_segment_become_a_spare() {
+    for bench in benches() {
+        let mut journal = bench.journal();
+        let first = journal.put(b"key", &[1; 300]).segment;
+        while journal.put(b"key", &[1; 300]).segment.number() == first.number() {}
+        journal.sync_and_mark();
+        journal.pool.give_back(first).unwrap();
+        bench.fs.faults.no_space.store(true, Ordering::SeqCst);
+        assert!(journal.pool.prepare().unwrap());
+        assert_eq!(journal.pool.spares(), (1, SEGMENT_BYTES));
+        assert!(matches!(journal.pool.prepare(), Err(Error::NoSpace { .. })));
+        assert_eq!(journal.pool.spares(), (1, SEGMENT_BYTES));
+    }
+}
+
+#[test]
 fn spares_left_on_disk_are_recognised_and_used_again() {
     for bench in benches() {
         let mut journal = bench.journal();
