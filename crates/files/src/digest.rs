@@ -61,7 +61,6 @@ pub(crate) struct Hashing {
     there: Option<(SyncSender<Vec<Bytes>>, Receiver<Digests>)>,
     /// Not yet handed to the thread.
     batch: Vec<Bytes>,
-    batch_bytes: usize,
     bytes: u64,
     may_start: bool,
 }
@@ -69,9 +68,8 @@ pub(crate) struct Hashing {
 impl Hashing {
     /// With `threads` off, the caller always hashes.
     pub(crate) fn new(md5: bool, threads: bool) -> Hashing {
-        let here = Some(Digests::new(md5));
-        let (batch, batch_bytes) = (Vec::new(), 0);
-        Hashing { here, there: None, batch, batch_bytes, bytes: 0, may_start: threads }
+        let (here, batch) = (Some(Digests::new(md5)), Vec::new());
+        Hashing { here, there: None, batch, bytes: 0, may_start: threads }
     }
 
     pub(crate) fn update(&mut self, bytes: &Bytes) {
@@ -85,8 +83,7 @@ impl Hashing {
             return;
         }
         self.batch.push(bytes.clone());
-        self.batch_bytes += bytes.len();
-        if self.batch_bytes >= BATCH_BYTES {
+        if self.batch.iter().map(Bytes::len).sum::<usize>() >= BATCH_BYTES {
             self.hand_over();
         }
     }
@@ -95,7 +92,6 @@ impl Hashing {
         if let Some((sender, _)) = &self.there {
             let batch = std::mem::take(&mut self.batch);
             sender.send(batch).expect("the hashing thread ends when the sender does");
-            self.batch_bytes = 0;
         }
     }
 

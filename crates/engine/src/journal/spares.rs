@@ -157,7 +157,7 @@ impl SegmentPool {
 
     /// Keeps one spare of the smallest size and removes the others, for a store at rest.
     pub fn rest(&self) -> Result<()> {
-        let smallest = self.make(self.options.segment_bytes_min, vec![None])?;
+        let smallest = self.make(self.options.segment_bytes_min, Vec::new(), 1)?;
         let (ready, returned) = {
             let mut inner = self.inner.lock();
             let ready = std::mem::replace(&mut inner.ready, smallest.into());
@@ -229,10 +229,7 @@ impl SegmentPool {
         }
         let made = match self.room_for(missing - returned.len(), target) {
             Err(error) if returned.is_empty() => Err(error),
-            new => {
-                let new = (0..new.unwrap_or(0)).map(|_| None);
-                self.make(target, returned.into_iter().map(Some).chain(new).collect())
-            }
+            new => self.make(target, returned, new.unwrap_or(0)),
         };
         let mut inner = self.inner.lock();
         inner.preparing -= missing;
@@ -294,10 +291,11 @@ impl SegmentPool {
             let fitting = inner.returned.iter().position(|file| file.capacity == capacity);
             fitting.map(|at| inner.returned.swap_remove(at))
         };
-        if returned.is_none() && !may_use_reserve {
+        let new = usize::from(returned.is_none());
+        if new > 0 && !may_use_reserve {
             self.check_reserve(capacity)?;
         }
-        let mut made = self.make(capacity, vec![returned])?;
+        let mut made = self.make(capacity, Vec::from_iter(returned), new)?;
         Ok(made.pop().expect("as many as were asked for"))
     }
 
@@ -378,15 +376,16 @@ impl SegmentPool {
         (inner.ready.len(), ready + returned)
     }
 
-    /// Makes segments, all by the same two commits of the file system's journal.
-    fn make(&self, capacity: u64, returned: Vec<Option<Returned>>) -> Result<Vec<Spare>> {
-        let spares = returned.iter().map(|returned| {
+    /// Makes segments of returned files and so many new ones, all by the same two commits of the file
+    /// system's journal.
+    fn make(&self, capacity: u64, returned: Vec<Returned>, new: usize) -> Result<Vec<Spare>> {
+        let spares = (0..returned.len() + new).map(|at| {
             let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
             let header = SegmentHeader {
                 segment_type: SegmentType::Log,
                 number,
                 salt: Salt::new(self.next_salt()),
-                is_recycled: returned.is_some(),
+                is_recycled: at < returned.len(),
                 index_offset: 0,
                 file_bytes: capacity,
             };
@@ -410,16 +409,15 @@ impl SegmentPool {
         file_name::temporary(&self.files.dir, &format!("{:06}.journal", spare.header.number))
     }
 
-    fn make_files(&self, spares: &mut [Spare], mut returned: Vec<Option<Returned>>) -> Result<()> {
+    /// Makes the spares' files, the first of them of the returned ones, and maps them.
+    fn make_files(&self, spares: &mut [Spare], returned: Vec<Returned>) -> Result<()> {
         let fs = &self.files.fs;
         for (spare, returned) in spares.iter().zip(&returned) {
-            if let Some(returned) = returned {
-                let renamed = fs.rename(&returned.path, &self.temporary(spare));
-                renamed.map_err(|source| Error::io("rename", &returned.path, source))?;
-                self.files.file_cache.forget(&returned.path);
-            }
+            let renamed = fs.rename(&returned.path, &self.temporary(spare));
+            renamed.map_err(|source| Error::io("rename", &returned.path, source))?;
+            self.files.file_cache.forget(&returned.path);
         }
-        if returned.iter().any(Option::is_some) {
+        if !returned.is_empty() {
             // The old names must not survive in front of the new headers.
             self.sync_dir()?;
         }
@@ -447,9 +445,9 @@ impl SegmentPool {
         }
         self.sync_dir()?;
         if self.options.is_mapped {
-            for ((spare, file), returned) in spares.iter_mut().zip(&files).zip(&mut returned) {
-                let old = returned.take().and_then(|returned| returned.map);
-                spare.map = Some(self.map(spare, &**file, old)?);
+            let mut old_maps = returned.into_iter().map(|returned| returned.map);
+            for (spare, file) in spares.iter_mut().zip(&files) {
+                spare.map = Some(self.map(spare, &**file, old_maps.next().flatten())?);
             }
         }
         Ok(())

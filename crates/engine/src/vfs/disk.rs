@@ -26,7 +26,10 @@ const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o700);
 
 /// Zeros are written in pieces of this size where the disk can't reserve space.
-const ZEROS_BYTES: usize = 1 << 20;
+const ZEROS_BYTES: usize = 64 << 10;
+
+/// Zeros to write.
+static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
 
 /// Niceness of background threads.
 const BACKGROUND_NICE: i32 = 10;
@@ -175,14 +178,7 @@ impl DiskFile {
 
     /// Grows the file to `len` by writing zeros after its end. Holes before the end stay holes.
     fn write_zeros_to(&self, len: u64) -> io::Result<()> {
-        let mut offset = self.len()?;
-        let zeros = vec![0; ZEROS_BYTES.min(len.saturating_sub(offset) as usize)];
-        while offset < len {
-            let piece = zeros.len().min((len - offset) as usize);
-            self.write_all_at(&zeros[..piece], offset)?;
-            offset += piece as u64;
-        }
-        Ok(())
+        write_zeros(&self.fd, self.len()?, len)
     }
 }
 
@@ -217,12 +213,7 @@ impl File for DiskFile {
         Ok(())
     }
 
-    fn read_at(&self, offset: u64, len: usize, wait: bool) -> io::Result<Vec<u8>> {
-        if !wait {
-            let mut bytes = vec![0; len];
-            self.read_cached_at(&mut bytes, offset)?;
-            return Ok(bytes);
-        }
+    fn read_new_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         // Into memory as it is: zeros would be read over at once.
         let mut bytes = Vec::with_capacity(len);
         while bytes.len() < len {
@@ -311,6 +302,16 @@ fn write_all(fd: &OwnedFd, buf: &[u8], offset: u64) -> io::Result<()> {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             count => done += count,
         }
+    }
+    Ok(())
+}
+
+/// Writes zeros over `[from, end)`, in pieces that end at multiples of `ZEROS_BYTES`.
+fn write_zeros(fd: &OwnedFd, mut from: u64, end: u64) -> io::Result<()> {
+    while from < end {
+        let piece_end = (from + 1).next_multiple_of(ZEROS_BYTES as u64).min(end);
+        write_all(fd, &ZEROS[..(piece_end - from) as usize], from)?;
+        from = piece_end;
     }
     Ok(())
 }

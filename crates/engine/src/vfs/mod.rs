@@ -84,15 +84,20 @@ pub trait File: Send + Sync + Debug {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
     /// As `read_exact_at`, but `WouldBlock` when it would wait for the disk (`RWF_NOWAIT`).
     fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
-    /// Exactly `len` bytes from `offset`; waiting for the disk, as `read_exact_at`, or else as
+    /// As `read_exact_at`, into memory of its own.
+    fn read_new_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
+    }
+    /// Exactly `len` bytes from `offset`; waiting for the disk, as `read_new_at`, or else as
     /// `read_cached_at`.
     fn read_at(&self, offset: u64, len: usize, wait: bool) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; len];
         if wait {
-            self.read_exact_at(&mut bytes, offset)?;
-        } else {
-            self.read_cached_at(&mut bytes, offset)?;
+            return self.read_new_at(offset, len);
         }
+        let mut bytes = vec![0; len];
+        self.read_cached_at(&mut bytes, offset)?;
         Ok(bytes)
     }
     /// Writes all of `buf` at `offset`, growing the file as needed.

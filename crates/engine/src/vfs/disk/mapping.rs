@@ -13,14 +13,11 @@ use bytes::Bytes;
 use memmap2::{Advice, Mmap, MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::io::Errno;
 
-use super::{read_exact, write_all};
+use super::{read_exact, write_all, write_zeros};
 use crate::vfs::SegmentMap;
 
 /// Bytes that `populate` reads and writes at a time where the kernel can't do it.
 const REWRITE_BYTES: usize = 1 << 20;
-
-/// Zeros to write.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Maps `[0, len)` of a file that has at least `len` bytes.
 pub(super) fn map_for_reading(fd: &OwnedFd, len: usize) -> io::Result<Bytes> {
@@ -106,18 +103,13 @@ impl SegmentMap for DiskSegmentMap {
         }
     }
 
-    fn populate_zeros(&self, mut offset: u64, len: u64) -> io::Result<()> {
+    fn populate_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check(offset, len);
         // A store into a page that isn't in memory has the system make that page alone: 4 us. Of what
         // is written at once it makes one large page, where the file system can (ext4 from Linux 6.16
         // on), in less time.
-        let (start, end) = (offset, offset + len);
-        while offset < end {
-            let piece = (end - offset).min(ZEROS.len() as u64 - offset % ZEROS.len() as u64);
-            write_all(&self.fd, &ZEROS[..piece as usize], offset)?;
-            offset += piece;
-        }
-        self.populate(start, len)
+        write_zeros(&self.fd, offset, offset + len)?;
+        self.populate(offset, len)
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {
@@ -188,7 +180,7 @@ mod tests {
 
     use super::*;
     use crate::vfs::FileSystem;
-    use crate::vfs::disk::DiskFileSystem;
+    use crate::vfs::disk::{DiskFileSystem, ZEROS_BYTES};
 
     fn segment(dir: &Path, len: u64) -> DiskSegmentMap {
         let path = dir.join("segment");
@@ -212,7 +204,7 @@ mod tests {
     #[test]
     fn populating_with_zeros_touches_nothing_else() {
         let root = tempfile::tempdir().unwrap();
-        let len = 3 * ZEROS.len() as u64;
+        let len = 3 * ZEROS_BYTES as u64;
         let map = segment(root.path(), len);
         map.populate(0, 4096).unwrap();
         map.write(0, b"header");
