@@ -2,8 +2,8 @@
 //!
 //! 1. Leave out what `runs.jsonl` has already.
 //! 2. Refuse, before anything starts, what can't be had here: programs, disk.
-//! 3. Run by run: open, fill, load, write the record. One that fails is written down as invalid with
-//!    its reason, its store is thrown away, and the next is made.
+//! 3. Run by run: open, fill, have memory there, load, write the record. One that fails is written down
+//!    as invalid with its reason, its store is thrown away, and the next is made.
 //! 4. Stop between any two requests when asked to.
 
 use std::collections::BTreeMap;
@@ -20,6 +20,7 @@ use super::stores::{self, Stores};
 pub use super::subject::{Programs, RIVALS_VARIABLE};
 use crate::error::{Error, Result};
 use crate::load::{Loaded, Progress, planned};
+use crate::machine;
 use crate::record::Record;
 use crate::report::Report;
 use crate::run::{self, RunOptions};
@@ -161,6 +162,7 @@ fn make_one(
         }
     };
     let settings = held.opened.settings();
+    machine::bring_in_memory(&run.spec)?;
     let started = SystemTime::now();
     let options: &RunOptions = &stoppable.options;
     let profiles = match (held.opened.admin_url().filter(|_| run.is_profiled), planned(&run.spec)) {
