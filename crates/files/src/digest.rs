@@ -54,11 +54,21 @@ impl Digests {
     }
 }
 
+/// A thread that hashes.
+#[derive(Debug)]
+struct HashThread {
+    batches: SyncSender<Vec<Bytes>>,
+    /// Buffers of what is hashed. New memory costs a fault for each of its pages: a tenth of the time in
+    /// which a file is written.
+    emptied: Receiver<Vec<u8>>,
+    digests: Receiver<Digests>,
+}
+
 /// Hashes here, or on a thread.
 #[derive(Debug)]
 pub(crate) struct Hashing {
     here: Option<Digests>,
-    there: Option<(SyncSender<Vec<Bytes>>, Receiver<Digests>)>,
+    there: Option<HashThread>,
     /// Not yet handed to the thread.
     batch: Vec<Bytes>,
     bytes: u64,
@@ -76,7 +86,7 @@ impl Hashing {
         self.bytes += bytes.len() as u64;
         if self.may_start && self.bytes > THREAD_BYTES_MIN {
             self.may_start = false;
-            self.start();
+            self.start(bytes.len());
         }
         if let Some(here) = &mut self.here {
             here.update(bytes);
@@ -88,10 +98,15 @@ impl Hashing {
         }
     }
 
+    /// An empty buffer to use again, of bytes that were hashed and that nobody else holds.
+    pub(crate) fn emptied(&self) -> Option<Vec<u8>> {
+        self.there.as_ref()?.emptied.try_recv().ok()
+    }
+
     fn hand_over(&mut self) {
-        if let Some((sender, _)) = &self.there {
+        if let Some(there) = &self.there {
             let batch = std::mem::take(&mut self.batch);
-            sender.send(batch).expect("the hashing thread ends when the sender does");
+            there.batches.send(batch).expect("the hashing thread ends when the sender does");
         }
     }
 
@@ -99,26 +114,34 @@ impl Hashing {
         self.hand_over();
         let digests = match (self.here, self.there) {
             (Some(here), _) => here,
-            (None, Some((sender, receiver))) => {
-                drop(sender);
-                receiver.recv().expect("the hashing thread answers before it ends")
+            (None, Some(there)) => {
+                drop(there.batches);
+                there.digests.recv().expect("the hashing thread answers before it ends")
             }
             (None, None) => unreachable!("somebody hashes"),
         };
         digests.finish()
     }
 
-    fn start(&mut self) {
+    /// Starts a thread for chunks of about so many bytes.
+    fn start(&mut self, chunk_bytes: usize) {
         if THREADS.fetch_add(1, Ordering::Relaxed) >= THREADS_MAX {
             THREADS.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         let (sender, batches) = sync_channel::<Vec<Bytes>>(1);
-        let (result, receiver) = channel();
+        // As many buffers as make a batch: who only reads doesn't ask for them.
+        let (giver, emptied) = sync_channel((BATCH_BYTES / chunk_bytes.max(1)).max(1));
+        let (result, digests) = channel();
         let begun = self.here.clone();
         let started = tallybook::vfs::spawn("tally-hash", false, move || {
             if let Some(mut digests) = begun {
-                batches.iter().flatten().for_each(|chunk| digests.update(&chunk));
+                for chunk in batches.iter().flatten() {
+                    digests.update(&chunk);
+                    if let Some(buffer) = emptied_of(chunk) {
+                        let _ = giver.try_send(buffer);
+                    }
+                }
                 // Nobody waits any more when the upload was given up.
                 let _ = result.send(digests);
             }
@@ -127,7 +150,7 @@ impl Hashing {
         match started {
             Ok(_) => {
                 self.here = None;
-                self.there = Some((sender, receiver));
+                self.there = Some(HashThread { batches: sender, emptied, digests });
             }
             Err(_) => {
                 THREADS.fetch_sub(1, Ordering::Relaxed);
@@ -136,9 +159,29 @@ impl Hashing {
     }
 }
 
+/// The buffer that bytes were in, emptied, if nobody else holds them.
+pub(crate) fn emptied_of(bytes: Bytes) -> Option<Vec<u8>> {
+    let mut buffer = bytes.try_into_mut().map(Vec::from).ok()?;
+    buffer.clear();
+    Some(buffer)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buffers_of_what_is_hashed_come_back_and_few_are_kept() {
+        let mut threaded = Hashing::new(false, true);
+        for _ in 0..100 {
+            threaded.update(&Bytes::from(vec![7; 200_000]));
+        }
+        let there = threaded.there.as_ref().unwrap();
+        let kept: Vec<Vec<u8>> = (0..2).map(|_| there.emptied.recv().unwrap()).collect();
+        assert!(kept.iter().all(|buffer| buffer.is_empty() && buffer.capacity() >= 200_000));
+        assert!(there.emptied.try_iter().count() <= BATCH_BYTES / 200_000 + 1);
+        threaded.finish();
+    }
 
     #[test]
     fn a_thread_computes_the_same_hashes() {
@@ -150,6 +193,7 @@ mod tests {
             threaded.update(&chunk);
         }
         assert!(threaded.there.is_some());
+        assert_eq!(threaded.emptied(), None, "another holds the chunk");
         assert_eq!(threaded.finish(), plain.finish());
     }
 }

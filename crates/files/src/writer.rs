@@ -14,7 +14,7 @@ use tallybook::Durability;
 use crate::buckets::Bucket;
 use crate::change::{Change, check_condition};
 use crate::core::Core;
-use crate::digest::Hashing;
+use crate::digest::{Hashing, emptied_of};
 use crate::error::{Error, Result};
 use crate::key_layout::{self, key};
 use crate::options::{ATTRIBUTES_BYTES_MAX, WriteOptions};
@@ -103,6 +103,7 @@ impl Writer {
         let chunk_bytes = self.core.superblock.chunk_bytes as usize;
         while !bytes.is_empty() {
             if self.chunk.capacity() == 0 {
+                self.chunk = self.hashing.as_ref().and_then(Hashing::emptied).unwrap_or_default();
                 let expected = self.options.size.unwrap_or(u64::MAX) - self.size;
                 self.chunk
                     .reserve_exact(chunk_bytes.min(expected.try_into().unwrap_or(chunk_bytes)));
@@ -222,11 +223,8 @@ impl Writer {
             Some(extent) if extent.bucket == bucket => extent.chunks += 1,
             _ => self.extents.push(Extent { bucket, chunks: 1 }),
         }
-        // The buffer is used again unless it is still being hashed.
-        if let Ok(mut buffer) = bytes.try_into_mut().map(Vec::from) {
-            buffer.clear();
-            self.chunk = buffer;
-        }
+        // The buffer is used again, now or when it is hashed.
+        self.chunk = emptied_of(bytes).unwrap_or_default();
         Ok(())
     }
 
