@@ -23,6 +23,8 @@ pub const NAME: &str = "tallybook";
 /// Background work has settled when nothing happened for so long; the engine itself calls a store
 /// idle after 1 s, and then begins with what it put off, and at rest after 3 s.
 const QUIET: Duration = Duration::from_millis(3500);
+/// Time between two looks, each of which takes a quarter of a millisecond that is counted as the store's.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Background threads, by the beginning of their names. Without background work the second is woken
 /// now and then to find that it has nothing to do, which is not to be waited for.
 const THREADS: [&str; 2] = ["tally-flush", "tally-compact"];
@@ -113,7 +115,7 @@ impl Target for EngineTarget {
                 quiet_since = Instant::now();
                 last = now;
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(LOOK_INTERVAL);
         }
         Ok(())
     }
