@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::checksum;
 use crate::key::{SeqNo, ValueKind};
 
 /// What is known of a value without reading its body.
@@ -162,7 +163,7 @@ impl Entry {
     /// The head; `None` for a deletion.
     pub fn head(&self) -> Option<Head> {
         let (length, checksum) = match &self.body {
-            Body::Inline(value) => (value.len() as u64, crc32c::crc32c(value)),
+            Body::Inline(value) => (value.len() as u64, checksum::crc32c(value)),
             Body::Ref(pointer) => (u64::from(pointer.length), pointer.checksum),
             Body::Delete => return None,
         };

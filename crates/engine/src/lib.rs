@@ -7,6 +7,7 @@
 // Vocabulary: what bytes and words mean.
 pub mod error;
 pub mod coding;
+pub mod checksum;
 pub mod key;
 pub mod head;
 pub mod options;

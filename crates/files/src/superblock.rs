@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use tallybook::checksum;
 use tallybook::coding::{Decoder, put_bytes};
 use tallybook::vfs::FileSystem;
 
@@ -143,7 +144,7 @@ impl Superblock {
         for dir in &self.bucket_dirs {
             put_bytes(&mut out, dir.to_str().unwrap_or_default().as_bytes());
         }
-        let checksum = crc32c::crc32c(&out);
+        let checksum = checksum::crc32c(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
         out
     }
@@ -152,7 +153,7 @@ impl Superblock {
 fn decode(bytes: &[u8]) -> Result<Superblock, String> {
     let damaged = || "it is damaged".to_owned();
     let (body, checksum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
-    if u32::from_le_bytes(*checksum) != crc32c::crc32c(body) {
+    if u32::from_le_bytes(*checksum) != checksum::crc32c(body) {
         return Err(damaged());
     }
     let mut fields = Decoder::new(body);
@@ -244,7 +245,7 @@ mod tests {
         let mut bytes = superblock().encode();
         bytes[8] = 2;
         let end = bytes.len() - 4;
-        let checksum = crc32c::crc32c(&bytes[..end]);
+        let checksum = checksum::crc32c(&bytes[..end]);
         bytes[end..].copy_from_slice(&checksum.to_le_bytes());
         assert!(decode(&bytes).unwrap_err().contains("newer"));
     }

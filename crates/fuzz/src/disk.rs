@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tallybook::Resources;
+use tallybook::checksum;
 use tallybook::coding::Decoder;
 use tallybook::file_name::{self, FileKind};
 use tallybook::journal::group::decode_group;
@@ -87,7 +88,7 @@ pub(crate) fn correct_segment(number: u64, bytes: &mut [u8]) {
     put(bytes, 8, &1u32.to_le_bytes());
     put(bytes, 16, &number.to_le_bytes());
     let Some(header) = bytes.get(..64) else { return };
-    let crc = crc32c::crc32c(&header[..60]);
+    let crc = checksum::crc32c(&header[..60]);
     let salt = Salt::new(Decoder::new(&header[24..]).u64().unwrap_or(0));
     put(bytes, 60, &crc.to_le_bytes());
     let mut at = 64;
@@ -116,7 +117,7 @@ fn correct_record(salt: Salt, at: usize, bytes: &mut [u8]) -> Option<usize> {
             let start = entry.value_offset as usize;
             let value = values.get(start..start + entry.value_bytes as usize)?;
             let place = meta_at + entry.key.end + fields.position();
-            checksums.push((place, crc32c::crc32c(value)));
+            checksums.push((place, checksum::crc32c(value)));
         }
     }
     for (place, checksum) in checksums {
@@ -136,7 +137,7 @@ pub(crate) fn correct_table(number: u64, bytes: &mut [u8]) -> Option<()> {
     put(bytes, footer_at + 48, &number.to_le_bytes());
     put(bytes, footer_at + 56, &2u32.to_le_bytes());
     put(bytes, footer_at + 68, b"TALLYSST");
-    let crc = crc32c::crc32c(&bytes[footer_at..footer_at + 76]);
+    let crc = checksum::crc32c(&bytes[footer_at..footer_at + 76]);
     put(bytes, footer_at + 76, &crc.to_le_bytes());
     let mut fields = Decoder::new(&bytes[footer_at..]);
     let mut sections = [(0, 0); 4];
@@ -179,7 +180,7 @@ pub(crate) fn correct_manifest(number: u64, bytes: &mut [u8]) -> Option<()> {
     put(bytes, 0, b"TALLYMAN");
     put(bytes, 8, &1u32.to_le_bytes());
     put(bytes, 16, &number.to_le_bytes());
-    let crc = crc32c::crc32c(bytes.get(..28)?);
+    let crc = checksum::crc32c(bytes.get(..28)?);
     put(bytes, 28, &crc.to_le_bytes());
     let mut at = 32;
     loop {
@@ -191,7 +192,7 @@ pub(crate) fn correct_manifest(number: u64, bytes: &mut [u8]) -> Option<()> {
         fixed[8..16].copy_from_slice(&(at as u64).to_le_bytes());
         fixed[16..20].copy_from_slice(&length.to_le_bytes());
         fixed[20] = bytes[at + 8];
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&fixed), payload);
+        let crc = checksum::crc32c_append(checksum::crc32c(&fixed), payload);
         put(bytes, at, &crc.to_le_bytes());
         at = end;
     }
@@ -200,5 +201,5 @@ pub(crate) fn correct_manifest(number: u64, bytes: &mut [u8]) -> Option<()> {
 /// The contents of `CURRENT` that name a manifest.
 pub(crate) fn current(number: u64) -> Vec<u8> {
     let name = file_name::manifest_name(number);
-    format!("{name} {:08x}\n", crc32c::crc32c(name.as_bytes())).into_bytes()
+    format!("{name} {:08x}\n", checksum::crc32c(name.as_bytes())).into_bytes()
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
+use tallybook::checksum;
 use tallybook::coding::{put_bytes, put_varint};
 use tallybook::vfs::MemoryFileSystem;
 use tallybook_files::ReferenceId;
@@ -85,7 +86,7 @@ pub(crate) fn superblock(data: &[u8]) -> bool {
     let flags = input.u8();
     let mut bytes = input.rest().to_vec();
     if flags & 1 == 0 {
-        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+        bytes.extend_from_slice(&checksum::crc32c(&bytes).to_le_bytes());
     }
     let fs = disk::empty();
     disk::write(&fs, &disk::dir().join("STORE"), &bytes);
@@ -167,7 +168,7 @@ fn correct_log(bytes: &mut [u8]) {
         while let Some(header) = block.get(at..at + 7) {
             let length = usize::from(u16::from_le_bytes([header[4], header[5]]));
             let Some(body) = block.get(at + 6..at + 7 + length) else { break };
-            let masked = mask(crc32c::crc32c(body));
+            let masked = mask(checksum::crc32c(body));
             block[at..at + 4].copy_from_slice(&masked.to_le_bytes());
             at += 7 + length;
         }
@@ -218,7 +219,7 @@ fn append_block(file: &mut Vec<u8>, block: &[u8]) -> Vec<u8> {
     let start = file.len();
     file.extend_from_slice(block);
     file.push(0);
-    let masked = mask(crc32c::crc32c(&file[start..]));
+    let masked = mask(checksum::crc32c(&file[start..]));
     file.extend(masked.to_le_bytes());
     handle
 }

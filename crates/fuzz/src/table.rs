@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tallybook::block_cache::BlockCache;
+use tallybook::checksum;
 use tallybook::coding::Decoder;
 use tallybook::file_cache::FileCache;
 use tallybook::file_name::{self, FileKind};
@@ -46,7 +47,7 @@ pub(crate) fn footer(data: &[u8]) -> bool {
     let given = input.take(76);
     bytes[..given.len()].copy_from_slice(given);
     bytes[68..76].copy_from_slice(b"TALLYSST");
-    let crc = crc32c::crc32c(&bytes[..76]);
+    let crc = checksum::crc32c(&bytes[..76]);
     bytes[76..].copy_from_slice(&crc.to_le_bytes());
     fuzzing::footer(&bytes, file_bytes)
 }

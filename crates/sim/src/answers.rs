@@ -1,6 +1,7 @@
 //! What a read answers, and what a state of the model says it should.
 
 use bytes::Bytes;
+use tallybook::checksum;
 use tallybook::error::Result;
 use tallybook::head::Head;
 use tallybook::store::{Cursor, Range, RangeHeads, ScanOptions, Snapshot, Store};
@@ -250,16 +251,16 @@ impl Answer {
     pub fn digest(&self) -> u32 {
         self.0.iter().fold(0, |mut digest, shown| {
             let Some(Shown { key, head, value }) = shown else {
-                return crc32c::crc32c_append(digest, b"none");
+                return checksum::crc32c_append(digest, b"none");
             };
-            digest = crc32c::crc32c_append(digest, key);
+            digest = checksum::crc32c_append(digest, key);
             if let Some(head) = head {
-                digest = crc32c::crc32c_append(digest, &head.length.to_le_bytes());
-                digest = crc32c::crc32c_append(digest, &head.checksum.to_le_bytes());
-                digest = crc32c::crc32c_append(digest, &head.attributes);
+                digest = checksum::crc32c_append(digest, &head.length.to_le_bytes());
+                digest = checksum::crc32c_append(digest, &head.checksum.to_le_bytes());
+                digest = checksum::crc32c_append(digest, &head.attributes);
             }
             match value {
-                Some(value) => crc32c::crc32c_append(digest, value),
+                Some(value) => checksum::crc32c_append(digest, value),
                 None => digest,
             }
         })

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use tallybook::batch::WriteBatch;
+use tallybook::checksum;
 use tallybook::error::Result;
 use tallybook::key::SeqNo;
 use tallybook::options::Durability;
@@ -47,7 +48,7 @@ impl Prepared {
             WriteStep::Put { key, .. } => Write::Put(
                 key,
                 Record {
-                    checksum: crc32c::crc32c(&self.value),
+                    checksum: checksum::crc32c(&self.value),
                     value: self.value,
                     attributes: self.attributes,
                     expires_at_ms: self.expires_at_ms,

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use super::InternalIterator;
 use crate::error::Result;
-use crate::head::{Entry, EntryRef};
+use crate::head::{Entry, EntryRef, ValuePointer};
 use crate::key::{self, SeqNo};
 
 /// A boxed source.
@@ -192,6 +192,11 @@ impl InternalIterator for MergingIterator {
 
     fn inline_value(&self) -> Result<Option<&[u8]>> {
         self.top().inline_value()
+    }
+
+    /// Of the same source: it comes next, or soon.
+    fn next_pointer(&self) -> Option<ValuePointer> {
+        self.top().next_pointer()
     }
 }
 

@@ -3,7 +3,7 @@
 //! Order is internal order: user key ascending, SeqNo descending.
 
 use crate::error::Result;
-use crate::head::{BodyRef, Entry, EntryRef};
+use crate::head::{BodyRef, Entry, EntryRef, ValuePointer};
 use crate::key::SeqNo;
 
 pub mod merging;
@@ -44,6 +44,12 @@ pub trait InternalIterator: Send {
             BodyRef::Inline(value) => Some(value),
             BodyRef::Ref(_) | BodyRef::Delete => None,
         })
+    }
+
+    /// Where the value of the entry behind this one lies, if the source has it at hand and it is in the
+    /// journal: a hint, to have it fetched while this one is looked at. Requires: valid.
+    fn next_pointer(&self) -> Option<ValuePointer> {
+        None
     }
 
     /// The user key. Requires: valid.

@@ -262,6 +262,7 @@ pub(super) fn decode_index(meta: &[u8], count: u32) -> Option<Vec<(ValuePlace, u
 mod tests {
     use super::super::testing::Bench;
     use super::*;
+    use crate::checksum;
     use crate::head::Body;
     use bytes::Bytes;
     use proptest::prelude::*;
@@ -283,7 +284,7 @@ mod tests {
     fn collect(bench: &Bench) -> Collected {
         let mut writer = CollectedWriter::new(bench.files.clone(), 9, 77).unwrap();
         for n in (0..50u64).rev() {
-            let checksum = crc32c::crc32c(&value(n));
+            let checksum = checksum::crc32c(&value(n));
             writer
                 .copy(&[(3, 64 + n), (2, 500 - n)], b"key", &entry(n), &value(n), checksum)
                 .unwrap();
@@ -302,7 +303,7 @@ mod tests {
             for n in 0..50u64 {
                 let new = index.lookup(3, 64 + n).unwrap();
                 assert_eq!(index.lookup(2, 500 - n), Some(new));
-                let crc = crc32c::crc32c(&value(n));
+                let crc = checksum::crc32c(&value(n));
                 let len = value(n).len() as u32;
                 assert_eq!(segment.read_value(new, len, crc, true).unwrap(), value(n));
             }
@@ -325,7 +326,7 @@ mod tests {
     fn an_unfinished_segment_has_no_segment_name() {
         let bench = Bench::pread();
         let mut writer = CollectedWriter::new(bench.files.clone(), 9, 77).unwrap();
-        writer.copy(&[(3, 64)], b"key", &entry(1), b"value", crc32c::crc32c(b"value")).unwrap();
+        writer.copy(&[(3, 64)], b"key", &entry(1), b"value", checksum::crc32c(b"value")).unwrap();
         assert_eq!(bench.fs.names(), ["000009.journal.tmp"]);
         writer.abandon();
         assert!(bench.fs.names().is_empty());

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::record::record_bytes;
 use crate::batch::{Operation, WriteBatch};
+use crate::checksum;
 use crate::coding::{Decoder, put_bytes, put_varint};
 use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{ATTRIBUTES_BYTES_MAX, SeqNo, ValueKind, check_key};
@@ -159,7 +160,7 @@ impl<'a> PreparedGroup<'a> {
         let is_inline = value.len() < self.inline_max_bytes;
         let kind = if is_inline { ValueKind::Put } else { ValueKind::PutRef };
         let head = PutHead { expires_at_ms, attributes };
-        encode_put(&mut self.meta, kind, key, value.len() as u64, crc32c::crc32c(value), head);
+        encode_put(&mut self.meta, kind, key, value.len() as u64, checksum::crc32c(value), head);
         self.value_bytes += value.len() as u32;
         self.count += 1;
     }
@@ -474,7 +475,7 @@ mod tests {
         assert_eq!((entry.expires_at_ms, entry.attributes), (5_000, &b"attributes"[..]));
         let BodyRef::Ref(pointer) = entry.body else { panic!("not a pointer") };
         assert_eq!((pointer.segment, pointer.offset, pointer.length), (3, 1_005, 100));
-        assert_eq!(pointer.checksum, crc32c::crc32c(&[7; 100]));
+        assert_eq!(pointer.checksum, checksum::crc32c(&[7; 100]));
         let Change::Entry { entry, .. } = &changes[0] else { panic!("not an entry") };
         assert_eq!(entry.body, BodyRef::Inline(b"small"));
         let range = Change::DeleteRange { start: b"d", end: b"f", seqno: 13 };

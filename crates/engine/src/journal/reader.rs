@@ -14,6 +14,7 @@ use super::group::{Changes, InlineValues, RecordEntry, decode_group};
 use super::record::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, RecordType, Salt};
 use super::segment::Segment;
 use super::segment_header::SEGMENT_HEADER_BYTES;
+use crate::checksum;
 use crate::error::{Error, Result};
 use crate::key::ValueKind;
 use crate::vfs::File;
@@ -290,7 +291,7 @@ impl SegmentReader {
         let end = at + u64::from(entry.value_bytes);
         while at < end {
             let piece = self.window.some(at, end - at)?;
-            crc = crc32c::crc32c_append(crc, piece);
+            crc = checksum::crc32c_append(crc, piece);
             at += piece.len() as u64;
             if let Some(kept) = keep.as_deref_mut() {
                 kept.extend_from_slice(piece);

@@ -3,6 +3,7 @@
 //! Invariant: a header decodes only at the offset, and in the use of the file, it was written for.
 //! What a group's meta section says is in [`super::group`].
 
+use crate::checksum;
 use crate::coding::Decoder;
 use crate::key::SeqNo;
 
@@ -56,7 +57,7 @@ pub struct Salt {
 impl Salt {
     /// The salt with this value.
     pub fn new(value: u64) -> Salt {
-        Salt { value, crc: crc32c::crc32c(&value.to_le_bytes()) }
+        Salt { value, crc: checksum::crc32c(&value.to_le_bytes()) }
     }
 
     /// The number that stands in the segment header.
@@ -67,7 +68,7 @@ impl Salt {
     /// The CRC-32C of the salt, `offset` (both as `u64`) and `bytes`, one after the other.
     #[inline]
     pub fn crc(self, offset: u64, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c_append(self.crc, &offset.to_le_bytes()), bytes)
+        checksum::crc32c_append(checksum::crc32c_append(self.crc, &offset.to_le_bytes()), bytes)
     }
 }
 

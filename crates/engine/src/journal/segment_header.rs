@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::record::Salt;
+use crate::checksum;
 use crate::coding::Decoder;
 use crate::error::{Error, Result};
 
@@ -57,7 +58,7 @@ impl SegmentHeader {
         out[32..36].copy_from_slice(&flags.to_le_bytes());
         out[40..48].copy_from_slice(&self.index_offset.to_le_bytes());
         out[48..56].copy_from_slice(&self.file_bytes.to_le_bytes());
-        let crc = crc32c::crc32c(&out[..60]);
+        let crc = checksum::crc32c(&out[..60]);
         out[60..].copy_from_slice(&crc.to_le_bytes());
         out
     }
@@ -81,7 +82,7 @@ impl SegmentHeader {
         fields.take(4).ok_or_else(bad)?;
         let index_offset = fields.u64().ok_or_else(bad)?;
         let file_bytes = fields.u64().ok_or_else(bad)?;
-        if bytes[60..] != crc32c::crc32c(&bytes[..60]).to_le_bytes() {
+        if bytes[60..] != checksum::crc32c(&bytes[..60]).to_le_bytes() {
             return Err(bad());
         }
         if version == 0 || version > FORMAT_VERSION {
@@ -133,7 +134,7 @@ mod tests {
     fn a_newer_version_is_refused_by_name() {
         let mut bytes = header().encode();
         bytes[8] = 2;
-        let crc = crc32c::crc32c(&bytes[..60]);
+        let crc = checksum::crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
         let error = SegmentHeader::decode(Path::new("x"), 12, &bytes).unwrap_err();
         assert!(error.to_string().contains("newer"), "{error}");

@@ -3,6 +3,7 @@
 //! Each record's checksum covers the manifest's number and the record's offset, so that a record that
 //! turns up in another place or file is not one. Nothing here touches a file.
 
+use crate::checksum;
 use crate::coding::Decoder;
 use crate::file_name::{self, FileKind};
 
@@ -43,7 +44,7 @@ pub(super) fn header(number: u64) -> [u8; HEADER_BYTES] {
     header[..8].copy_from_slice(MAGIC);
     header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
     header[16..24].copy_from_slice(&number.to_le_bytes());
-    let crc = crc32c::crc32c(&header[..28]);
+    let crc = checksum::crc32c(&header[..28]);
     header[28..].copy_from_slice(&crc.to_le_bytes());
     header
 }
@@ -57,7 +58,7 @@ pub(super) fn check_header(bytes: &[u8], number: u64) -> Result<(), HeaderError>
     if &found[..8] != MAGIC {
         return Err(HeaderError::Damaged("the header is not a manifest's"));
     }
-    let crc = crc32c::crc32c(&found[..28]);
+    let crc = checksum::crc32c(&found[..28]);
     if found[28..] != crc.to_le_bytes() {
         return Err(HeaderError::Damaged("the header's checksum fails"));
     }
@@ -107,7 +108,7 @@ pub(super) fn mark_beyond(bytes: &[u8], number: u64, offset: usize) -> bool {
 /// The contents of `CURRENT` that name manifest `number`.
 pub(super) fn current(number: u64) -> String {
     let name = file_name::manifest_name(number);
-    let crc = crc32c::crc32c(name.as_bytes());
+    let crc = checksum::crc32c(name.as_bytes());
     format!("{name} {crc:08x}\n")
 }
 
@@ -137,7 +138,7 @@ fn checksum(number: u64, offset: u64, kind: u8, payload: &[u8]) -> u32 {
     fixed[8..16].copy_from_slice(&offset.to_le_bytes());
     fixed[16..20].copy_from_slice(&(payload.len() as u32).to_le_bytes());
     fixed[20] = kind;
-    crc32c::crc32c_append(crc32c::crc32c(&fixed), payload)
+    checksum::crc32c_append(checksum::crc32c(&fixed), payload)
 }
 
 #[cfg(test)]
@@ -183,7 +184,7 @@ mod tests {
         let mut newer = header(4);
         newer[8] = 2;
         assert!(matches!(check_header(&newer, 4), Err(HeaderError::Damaged(_))));
-        let crc = crc32c::crc32c(&newer[..28]);
+        let crc = checksum::crc32c(&newer[..28]);
         newer[28..].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(check_header(&newer, 4), Err(HeaderError::Newer(2)));
         assert_eq!(check_header(&header(4), 4), Ok(()));

@@ -125,6 +125,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::checksum;
     use crate::manifest::Manifest;
     use crate::manifest::test_fs::TestFs;
     use crate::sstable::Properties;
@@ -274,7 +275,7 @@ mod tests {
     fn a_newer_format_is_refused_as_such() {
         let (mut bytes, _) = sample(&TestFs::default());
         bytes[8] = 2;
-        let crc = crc32c::crc32c(&bytes[..28]);
+        let crc = checksum::crc32c(&bytes[..28]);
         bytes[28..32].copy_from_slice(&crc.to_le_bytes());
         match recover_from(&bytes) {
             Err(Error::InvalidArgument(what)) => assert!(what.contains("newer format version 2")),

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{SeqNo, ValueKind};
-use crate::vfs::prefetch::prefetch;
+use crate::vfs::prefetch::{CACHE_LINE_BYTES, prefetch};
 
 /// Records stand at multiples of this, and are numbered by it.
 const ALIGNMENT: usize = 8;
@@ -25,7 +25,6 @@ const FIRST_CHUNK_BYTES: usize = 16 << 10;
 const CHUNKS: usize = 20;
 const HEADER_BYTES: usize = 40;
 const POINTER_BYTES: usize = 24;
-const CACHE_LINE_BYTES: usize = 64;
 
 /// A record's number. Zero is the first record's, so absence is told apart by who holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a decoded footer's sections lie inside the file, in order, before the footer.
 
+use crate::checksum;
 use crate::coding::Decoder;
 use crate::sstable::frame::TRAILER_BYTES;
 
@@ -57,7 +58,7 @@ impl Footer {
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         out.extend_from_slice(&[0; 8]);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
+        out.extend_from_slice(&checksum::crc32c(&out).to_le_bytes());
         out.try_into().expect("a footer has 80 bytes")
     }
 
@@ -68,7 +69,7 @@ impl Footer {
         if &body[FOOTER_BYTES - 12..] != MAGIC {
             return Err("not a table: the magic is missing".into());
         }
-        if crc != crc32c::crc32c(body).to_le_bytes() {
+        if crc != checksum::crc32c(body).to_le_bytes() {
             return Err("the footer's checksum does not match".into());
         }
         let (footer, version) = Footer::fields(body).expect("the footer has all its fields");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::head::{Entry, EntryRef};
+use crate::head::{BodyRef, Entry, EntryRef, ValuePointer};
 use crate::iter::InternalIterator;
 use crate::key::{SEQNO_MAX, SeqNo};
 use crate::sstable::block::{Block, BlockHeader, Tail};
@@ -295,5 +295,14 @@ impl InternalIterator for TableIter {
         }
         let value = self.block().inline_value(self.tail);
         value.map(Some).ok_or_else(|| self.table.malformed(self.current()))
+    }
+
+    fn next_pointer(&self) -> Option<ValuePointer> {
+        let block = self.block();
+        let next = block.entry(self.slot + 1)?;
+        match block.whole(next.seqno, next.tail)?.body {
+            BodyRef::Ref(pointer) => Some(pointer),
+            BodyRef::Inline(_) | BodyRef::Delete => None,
+        }
     }
 }

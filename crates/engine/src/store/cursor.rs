@@ -267,7 +267,19 @@ impl Cursor {
     fn value_of(&self, entry: Entry) -> Result<Bytes> {
         match entry.body {
             Body::Inline(value) => Ok(value),
-            _ => self.state.value(entry, true, &mut self.recorder.begin()),
+            _ => {
+                self.prefetch_next();
+                self.state.value(entry, true, &mut self.recorder.begin())
+            }
+        }
+    }
+
+    /// Has the processor fetch the next value while this one's checksum is compared.
+    fn prefetch_next(&self) {
+        if matches!(self.shown, Shown::Here)
+            && let Some(pointer) = self.merged.next_pointer()
+        {
+            self.state.prefetch(&pointer);
         }
     }
 

@@ -97,6 +97,13 @@ impl ReadState {
             Body::Delete => unreachable!("a deletion has no value"),
         }
     }
+
+    /// Has the processor fetch a value that is in the journal and will be read soon.
+    pub(crate) fn prefetch(&self, pointer: &ValuePointer) {
+        if let Ok((segment, offset)) = self.segments.find(pointer) {
+            segment.prefetch_value(offset, pointer.length);
+        }
+    }
 }
 
 /// What a search came to.

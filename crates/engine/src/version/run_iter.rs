@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::LiveTable;
 use crate::error::Result;
-use crate::head::{Entry, EntryRef};
+use crate::head::{Entry, EntryRef, ValuePointer};
 use crate::iter::InternalIterator;
 use crate::key::{SEQNO_MAX, SeqNo};
 use crate::sstable::TableIter;
@@ -147,5 +147,9 @@ impl InternalIterator for RunIter {
 
     fn inline_value(&self) -> Result<Option<&[u8]>> {
         self.current().inline_value()
+    }
+
+    fn next_pointer(&self) -> Option<ValuePointer> {
+        self.current().next_pointer()
     }
 }

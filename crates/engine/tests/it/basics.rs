@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tallybook::checksum;
 use tallybook::vfs::{ManualClock, MemoryFileSystem};
 use tallybook::{
     Condition, Durability, Error, Options, ResourceOptions, Resources, Store, WriteBatch,
@@ -127,7 +128,7 @@ fn attributes_and_heads_come_back() {
         for _ in 0..2 {
             let head = store.head(b"k").unwrap().unwrap();
             assert_eq!((head.version, head.length), (version, value.len() as u64));
-            assert_eq!(head.checksum, crc32c::crc32c(&value));
+            assert_eq!(head.checksum, checksum::crc32c(&value));
             assert_eq!(head.written_at_ms, 1_000_000);
             assert_eq!(head.attributes, vec![1; 1024]);
             assert_eq!(store.get(b"k").unwrap().unwrap(), value);

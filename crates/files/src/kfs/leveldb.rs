@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use tallybook::checksum;
 use tallybook::coding::Decoder;
 
 /// Bytes of a block of a log.
@@ -302,7 +303,7 @@ fn read_block(file: &(PathBuf, File), handle: Handle) -> Outcome<Vec<u8>> {
     let read = file.1.read_exact_at(&mut block, handle.offset);
     read.map_err(|error| at(file, handle.offset, &error.to_string()))?;
     let (body, checksum) = block.split_last_chunk::<4>().unwrap_or((&[], &[0; 4]));
-    if unmask(u32::from_le_bytes(*checksum)) != crc32c::crc32c(body) {
+    if unmask(u32::from_le_bytes(*checksum)) != checksum::crc32c(body) {
         return Err(at(file, handle.offset, "the checksum of a block is wrong"));
     }
     if body.last() != Some(&0) {
@@ -379,7 +380,7 @@ fn log_records(log: &[u8]) -> LogRecords {
                 }
                 return found;
             };
-            let actual = crc32c::crc32c_append(crc32c::crc32c(&[kind]), body);
+            let actual = checksum::crc32c_append(checksum::crc32c(&[kind]), body);
             if unmask(checksum) != actual {
                 found.damage = Some(format!("the checksum of the record at byte {place} is wrong"));
                 return found;

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
+use tallybook::checksum;
 use tallybook::vfs::{FileSystem, MemoryFileSystem};
 use tallybook_files::ImportOptions;
 use tallybook_files::key_layout::{self, parse_chunk, parse_entry};
@@ -151,7 +152,7 @@ fn a_changed_description_of_a_store_is_refused_or_sound() {
     for _ in 0..cases {
         let mut bytes = valid[..valid.len() - 4].to_vec();
         random.mutate(&mut bytes);
-        bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+        bytes.extend_from_slice(&checksum::crc32c(&bytes).to_le_bytes());
         fs.remove(&path).unwrap();
         fs.create(&path).unwrap().write_all_at(&bytes, 0).unwrap();
         if let Ok(superblock) = Superblock::read(&fs, &memory_dir()) {
@@ -172,7 +173,7 @@ fn correct_log(bytes: &mut [u8]) {
         while let Some(header) = block.get(at..at + 7) {
             let length = usize::from(u16::from_le_bytes([header[4], header[5]]));
             let Some(body) = block.get(at + 6..at + 7 + length) else { break };
-            let sum = crc32c::crc32c(body).rotate_right(15).wrapping_add(0xa282_ead8);
+            let sum = checksum::crc32c(body).rotate_right(15).wrapping_add(0xa282_ead8);
             block[at..at + 4].copy_from_slice(&sum.to_le_bytes());
             at += 7 + length;
         }

@@ -2,6 +2,7 @@
 
 use crate::faults::Fault;
 use crate::harness::start;
+use tallybook::checksum;
 
 #[test]
 fn values_of_every_size_come_back_by_both_doors() {
@@ -23,7 +24,7 @@ fn values_of_every_size_come_back_by_both_doors() {
             assert_eq!(head.header("content-length"), length.to_string());
             assert_eq!(
                 head.header("x-tallybook-checksum"),
-                format!("{:08x}", crc32c::crc32c(&value))
+                format!("{:08x}", checksum::crc32c(&value))
             );
         }
     }
