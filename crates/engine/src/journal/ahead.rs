@@ -134,6 +134,11 @@ impl AheadMap {
         self.map.slice(offset, len)
     }
 
+    /// Asks the processor for a range that will be read soon.
+    pub(super) fn prefetch(&self, offset: u64, len: usize) {
+        self.map.prefetch(offset, len);
+    }
+
     /// Whether a slice still lives.
     pub(super) fn is_shared(&self) -> bool {
         self.map.is_shared()

@@ -21,7 +21,7 @@ use crate::file_cache::FileCache;
 use crate::file_name;
 use crate::options::Reading;
 use crate::stages::Recorder;
-use crate::vfs::prefetch::{CACHE_LINE_BYTES, prefetch};
+use crate::vfs::prefetch::prefetch_range;
 use crate::vfs::{File, FileSystem};
 
 /// Of a value that is read soon so much is asked for; the processor goes on by itself.
@@ -231,9 +231,17 @@ impl Segment {
     /// each value of a scan is waited for anew: they lie in the order in which they were written.
     pub fn prefetch_value(&self, offset: u64, len: u32) {
         let len = (len as usize).min(PREFETCHED_BYTES);
-        let is_within = offset.checked_add(len as u64).is_some_and(|end| end <= self.end());
-        if is_within && let Ok(Some(front)) = self.mapped_value(offset, len) {
-            front.chunks(CACHE_LINE_BYTES).for_each(|line| prefetch(line.as_ptr()));
+        let Some(end) = offset.checked_add(len as u64).filter(|&end| end <= self.end()) else {
+            return;
+        };
+        match (&self.map, self.sealed_map.get()) {
+            (Some(map), _) => map.prefetch(offset, len),
+            (None, Some(map)) => {
+                if let Some(front) = map.get(offset as usize..end as usize) {
+                    prefetch_range(front.as_ptr(), front.len());
+                }
+            }
+            (None, None) => {}
         }
     }
 

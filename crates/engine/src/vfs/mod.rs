@@ -138,6 +138,8 @@ pub trait SegmentMap: Send + Sync + Debug {
     fn write(&self, offset: u64, bytes: &[u8]);
     /// The bytes of a range that was written and will not be written again.
     fn slice(&self, offset: u64, len: usize) -> Bytes;
+    /// Asks the processor for a range that will be read soon. A hint.
+    fn prefetch(&self, _offset: u64, _len: usize) {}
     /// Prepares a range for being written back, so that this costs the process less. It keeps its
     /// bytes, in memory and in every slice. A hint. Requires: nothing is stored in it any more, until
     /// it is populated again.

@@ -12,6 +12,15 @@ pub fn prefetch(address: *const u8) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
 }
 
+/// Asks for all cache lines of a range.
+#[inline]
+pub fn prefetch_range(address: *const u8, len: usize) {
+    // The range may begin within a line, and so end in one more.
+    for at in (0..len + CACHE_LINE_BYTES - 1).step_by(CACHE_LINE_BYTES) {
+        prefetch(address.wrapping_add(at));
+    }
+}
+
 /// Nothing, on processors whose hint stable Rust has no name for.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::{read_exact, write_all, write_zeros};
 use crate::vfs::SegmentMap;
+use crate::vfs::prefetch::prefetch_range;
 
 /// Bytes that `populate` reads and writes at a time where the kernel can't do it.
 const REWRITE_BYTES: usize = 1 << 20;
@@ -129,6 +130,11 @@ impl SegmentMap for DiskSegmentMap {
             return Bytes::new();
         }
         Bytes::from_owner(Slice { map: self.map.clone(), start, len })
+    }
+
+    fn prefetch(&self, offset: u64, len: usize) {
+        let start = self.check(offset, len as u64);
+        prefetch_range(self.map.as_ptr().wrapping_add(start), len);
     }
 
     fn release(&self, offset: u64, len: u64) {
