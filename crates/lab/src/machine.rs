@@ -53,18 +53,13 @@ pub fn available_bytes(directory: &Path) -> Result<u64> {
 
 /// Bytes of disk that a run of this spec may take.
 pub fn space_needed(spec: &Spec) -> Result<u64> {
-    Ok(bytes_written(spec)? + SPACE_LEAST)
+    let values = Values::new(spec.values, spec.compressible)?;
+    Ok(bytes_written(spec, values.length_mean()) + SPACE_LEAST)
 }
 
-/// Bytes that a store may write for this spec.
-fn bytes_written(spec: &Spec) -> Result<u64> {
-    let value = match spec.values {
-        // Files are longer than the longest value.
-        ValueSizes::Fixed(bytes) => f64::from(bytes),
-        sizes => Values::new(sizes, spec.compressible)?.length_mean(),
-    };
-    let pair = f64::from(spec.key_bytes) + value;
-    Ok((spec.keys as f64 * pair * SPACE_FACTOR) as u64)
+/// Bytes that a store may write for this spec, with values of this length in the mean.
+fn bytes_written(spec: &Spec, value_bytes: f64) -> u64 {
+    (spec.keys as f64 * (f64::from(spec.key_bytes) + value_bytes) * SPACE_FACTOR) as u64
 }
 
 /// Has the host of a virtual machine back the memory that a run of this spec is likely to take: it takes
@@ -74,7 +69,12 @@ fn bytes_written(spec: &Spec) -> Result<u64> {
 /// Nothing where a control group limits memory: pages of others would have to go for it.
 pub fn bring_in_memory(spec: &Spec) -> Result<()> {
     let available_bytes = meminfo("MemAvailable:", &read("/proc/meminfo"));
-    let bytes = bytes_written(spec)?.min(available_bytes / 2);
+    let value_bytes = match spec.values {
+        // Files are longer than the longest value.
+        ValueSizes::Fixed(bytes) => f64::from(bytes),
+        sizes => Values::new(sizes, spec.compressible)?.length_mean(),
+    };
+    let bytes = bytes_written(spec, value_bytes).min(available_bytes / 2);
     if bytes > 0 && memory_limit().is_none() {
         let map = MmapOptions::new().len(bytes as usize).populate().map_anon();
         drop(map.map_err(Error::io("memory to bring in"))?);
@@ -142,7 +142,13 @@ mod tests {
         let text = "MemTotal:       24689204 kB\nMemFree:  12 kB\nMemAvailable:   1000 kB\n";
         assert_eq!(meminfo("MemAvailable:", text), 1_024_000);
         assert_eq!(meminfo("SwapTotal:", text), 0);
-        bring_in_memory(&Spec { keys: 1000, ..Spec::default() }).unwrap();
+    }
+
+    #[test]
+    fn a_value_beyond_the_longest_is_refused_before_the_start_but_files_may_be_longer() {
+        let spec = Spec { keys: 1, values: ValueSizes::Fixed(257 << 20), ..Spec::default() };
+        assert!(space_needed(&spec).is_err());
+        bring_in_memory(&spec).unwrap();
     }
 
     #[test]
