@@ -1,9 +1,11 @@
 //! A segment's map, and how much of it is backed by memory and disk space already.
 //!
 //! Invariant: what is stored lies in the part that is backed, so that a full or failing disk is an
-//! error of `populate`, never a signal in the middle of a store. A thread backs the map ahead of the
-//! writer, a piece at a time; a writer that catches up backs a small piece itself. It stays so far
-//! ahead and no further, because a sync writes all that was backed.
+//! error of `populate`, never a signal in the middle of a store. A thread works ahead of the writer, a
+//! piece at a time: it writes zeros over what was never written, far ahead, and has pages mapped, a
+//! little ahead; a writer that catches up does both for a small piece. It stays so far ahead and no
+//! further, because a sync writes all that was zeroed, and takes away the permission to store in each
+//! page that is mapped, which costs an interrupt then and a fault later.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,8 +18,11 @@ use super::segment_header::SEGMENT_HEADER_BYTES;
 use crate::error::{Error, Result};
 use crate::vfs::SegmentMap;
 
-/// Bytes that are backed before they are needed: 10 ms of the fastest writer measured, on two cores.
-const AHEAD_BYTES: u64 = 16 << 20;
+/// Bytes that are written with zeros before they are needed.
+const ZEROED_AHEAD_BYTES: u64 = 4 << 20;
+
+/// Bytes that are backed before they are needed.
+const BACKED_AHEAD_BYTES: u64 = 512 << 10;
 
 /// The thread backs pieces that end at multiples of this. The page cache holds a piece as one, and a
 /// sync writes all of it for a record.
@@ -34,8 +39,9 @@ const PAGE_BYTES_MAX: u64 = 64 << 10;
 pub(super) struct AheadMap {
     map: Arc<dyn SegmentMap>,
     capacity: u64,
-    /// Whether what isn't backed was never written.
-    is_fresh: bool,
+    /// Everything before was written, with zeros at least. Changes with `backing` held.
+    zeroed: AtomicU64,
+    /// Everything before can be stored in; at most `zeroed`.
     backed: AtomicU64,
     /// Held while a piece is backed.
     backing: Mutex<()>,
@@ -52,7 +58,7 @@ impl AheadMap {
         AheadMap {
             map,
             capacity,
-            is_fresh,
+            zeroed: AtomicU64::new(if is_fresh { SEGMENT_HEADER_BYTES } else { capacity }),
             // The header's page comes with the first piece.
             backed: AtomicU64::new(SEGMENT_HEADER_BYTES),
             backing: Mutex::new(()),
@@ -69,47 +75,71 @@ impl AheadMap {
     /// Backs everything before `end`.
     #[inline]
     pub(super) fn back_upto(&self, end: u64, path: &Path) -> Result<()> {
-        if self.backed.load(Ordering::Acquire) >= end {
-            return Ok(());
+        match self.backed.load(Ordering::Acquire) >= end {
+            true => Ok(()),
+            false => self.catch_up(end, path),
         }
-        self.back(|backed| (backed < end).then(|| end.max(backed + CATCH_UP_BYTES)), path)?;
-        Ok(())
     }
 
-    /// Backs the next piece ahead of a writer that has come to `end`; false when it is far enough.
-    pub(super) fn back_ahead(&self, end: u64, path: &Path) -> Result<bool> {
-        let limit = self.capacity.min(end + AHEAD_BYTES);
-        let piece =
-            |backed: u64| (backed < limit).then(|| (backed + 1).next_multiple_of(PIECE_BYTES));
-        let was_backed = self.back(piece, path)?;
-        if !was_backed {
-            self.is_asked.store(false, Ordering::Relaxed);
+    /// Backs a small piece that the thread has not come by for.
+    #[cold]
+    fn catch_up(&self, end: u64, path: &Path) -> Result<()> {
+        let _backing = self.backing.lock();
+        let backed = self.backed.load(Ordering::Acquire);
+        if backed >= end {
+            return Ok(());
         }
-        Ok(was_backed)
+        let end = end.max(backed + CATCH_UP_BYTES).min(self.capacity);
+        self.zero(end, path)?;
+        self.populate(backed, end, path)
+    }
+
+    /// Does the next piece ahead of a writer that has come to `end`; false when all is far enough.
+    pub(super) fn back_ahead(&self, end: u64, path: &Path) -> Result<bool> {
+        let _backing = self.backing.lock();
+        let next = |from: u64, ahead: u64| {
+            (from < self.capacity.min(end + ahead))
+                .then(|| (from + 1).next_multiple_of(PIECE_BYTES).min(self.capacity))
+        };
+        let backed = self.backed.load(Ordering::Acquire);
+        if let Some(end) = next(backed, BACKED_AHEAD_BYTES) {
+            self.zero(end, path)?;
+            self.populate(backed, end, path)?;
+        } else if let Some(end) = next(self.zeroed.load(Ordering::Relaxed), ZEROED_AHEAD_BYTES) {
+            self.zero(end, path)?;
+        } else {
+            self.is_asked.store(false, Ordering::Relaxed);
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     /// Whether the thread should come by, for a writer that has come to `end`; true once until it does.
     #[inline]
     pub(super) fn asks_for_more(&self, end: u64) -> bool {
         let backed = self.backed.load(Ordering::Relaxed);
-        backed < self.capacity.min(end + AHEAD_BYTES / 2)
+        backed < self.capacity.min(end + BACKED_AHEAD_BYTES / 2)
             && !self.is_asked.swap(true, Ordering::Relaxed)
     }
 
-    /// Backs a piece up to where `wanted` says, told where the part that is backed ends; whether it said.
-    #[cold]
-    fn back(&self, wanted: impl FnOnce(u64) -> Option<u64>, path: &Path) -> Result<bool> {
-        let _backing = self.backing.lock();
-        let from = self.backed.load(Ordering::Acquire);
-        let Some(end) = wanted(from) else { return Ok(false) };
-        let end = end.min(self.capacity);
-        let populated = match self.is_fresh {
-            true => self.map.populate_zeros(from, end - from),
-            false => self.map.populate(from, end - from),
-        };
+    /// Writes zeros up to `end` over what was never written. Requires: `backing` is held.
+    fn zero(&self, end: u64, path: &Path) -> Result<()> {
+        let from = self.zeroed.load(Ordering::Relaxed);
+        if from < end {
+            let zeroed = self.map.write_zeros(from, end - from);
+            zeroed.map_err(|source| Error::io("populate", path, source))?;
+            self.zeroed.store(end, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Has a range stored in from now on. Requires: `backing` is held, and the range begins where the
+    /// part that is backed ends.
+    fn populate(&self, from: u64, end: u64, path: &Path) -> Result<()> {
+        let populated = self.map.populate(from, end - from);
         populated.map_err(|source| Error::io("populate", path, source))?;
         self.backed.store(end, Ordering::Release);
-        Ok(true)
+        Ok(())
     }
 
     /// Prepares everything before `end` for being written back. Requires: nothing is stored there any

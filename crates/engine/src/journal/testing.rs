@@ -255,7 +255,7 @@ impl SegmentMap for TestMap {
     fn populate(&self, _offset: u64, _len: u64) -> io::Result<()> {
         Ok(())
     }
-    fn populate_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+    fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
         self.file.data.lock()[offset as usize..(offset + len) as usize].fill(0);
         Ok(())
     }

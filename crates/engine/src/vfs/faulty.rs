@@ -229,9 +229,9 @@ impl SegmentMap for FaultySegmentMap {
         self.inner.populate(offset, len)
     }
 
-    fn populate_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.target.check(Writes, "populate")?;
-        self.inner.populate_zeros(offset, len)
+    fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.target.check(Writes, "write_zeros")?;
+        self.inner.write_zeros(offset, len)
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {

@@ -127,10 +127,9 @@ pub trait SegmentMap: Send + Sync + Debug {
     /// Keeps its bytes. Requires: no other thread writes the range meanwhile. The error is what a
     /// `write_all_at` of the range would answer, such as `StorageFull`.
     fn populate(&self, offset: u64, len: u64) -> io::Result<()>;
-    /// As `populate`, of a range that nothing was written to since the file was allocated, which may
-    /// be written with zeros for it: that can be far cheaper. Requires: no other thread populates it
-    /// meanwhile either.
-    fn populate_zeros(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Writes zeros over a range that nothing was written to since the file was allocated, which can
+    /// make populating it far cheaper. Requires: no other thread populates it meanwhile.
+    fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()>;
     /// Stores `bytes` at `offset`.
     ///
     /// Requires: the range is inside the map and populated, no other thread writes it, and no slice

@@ -172,11 +172,12 @@ impl SegmentMap for MemorySegment {
         Ok(())
     }
 
-    fn populate_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+    fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.pages(offset, len);
         let mut bytes = vec![0; len as usize];
         self.cell.read(&mut bytes, offset)?;
         assert!(bytes.iter().all(|&byte| byte == 0), "range {offset}+{len} was never written");
-        self.populate(offset, len)
+        Ok(())
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {
