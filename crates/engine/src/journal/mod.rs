@@ -11,6 +11,7 @@ pub mod segment_header;
 mod ahead;
 pub mod segment;
 pub mod spares;
+mod gathering;
 pub mod sync;
 pub mod writer;
 pub mod reader;

@@ -31,8 +31,9 @@ pub const SPARES_MIN: usize = 2;
 /// the fastest writer measured fills two.
 const SPARES_MAX: usize = 8;
 
-/// Bytes that are zeroed at a time.
-const PIECE_BYTES: u64 = 1 << 20;
+/// Bytes that are zeroed at a time. The page cache holds a piece as one, and a sync looks through all of
+/// it for the record that is new: with pieces of 64 KiB 89 us, with larger ones 95 to 103.
+const PIECE_BYTES: u64 = 64 << 10;
 
 /// How segments are made.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,7 @@
 //! Making the journal durable: one sync serves every writer that waits for one.
 //!
-//! 1. The first writer to find its LSN unsynced becomes the leader; later ones wait.
+//! 1. A writer that finds its LSN unsynced and no leader becomes the leader, once those have come who
+//!    are about to ([`Gathering`]); later ones wait.
 //! 2. The leader notes how far the journal reaches and syncs every segment with unsynced bytes,
 //!    oldest first, without holding a lock.
 //! 3. It publishes that LSN and wakes the others, one of which leads the next round if need be.
@@ -10,9 +11,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Condvar;
 
+use super::gathering::Gathering;
 use super::segment::Segment;
 use crate::error::{Error, Result};
 use crate::lock::Mutex;
@@ -28,6 +31,7 @@ struct Inner {
     /// Segments that may hold unsynced bytes, oldest first; the last is the active one.
     unsynced: Vec<Arc<Segment>>,
     has_leader: bool,
+    gathering: Gathering,
     cause: Option<String>,
 }
 
@@ -63,7 +67,12 @@ impl SyncState {
             inner: Mutex::new(
                 Stage::LockSync,
                 recorder,
-                Inner { unsynced: Vec::new(), has_leader: false, cause: None },
+                Inner {
+                    unsynced: Vec::new(),
+                    has_leader: false,
+                    gathering: Gathering::default(),
+                    cause: None,
+                },
             ),
             recorder: recorder.clone(),
             done: Condvar::new(),
@@ -120,6 +129,7 @@ impl SyncState {
             spins += 1;
         }
         let mut has_waited = spins > 0;
+        let mut has_joined = false;
         let mut inner = self.inner.lock();
         loop {
             if inner.cause.is_some() {
@@ -131,13 +141,27 @@ impl SyncState {
                 }
                 return Ok(false);
             }
-            if !inner.has_leader {
-                break;
+            if !std::mem::replace(&mut has_joined, true) {
+                inner.gathering.join(lsn);
             }
             has_waited = true;
-            self.done.wait(&mut inner);
+            if inner.has_leader {
+                self.done.wait(&mut inner);
+                continue;
+            }
+            let wait_ns = inner.gathering.wait_ns(cycles::now());
+            if wait_ns == 0 {
+                break;
+            }
+            // Whoever comes last of those who are waited for leads.
+            if inner.gathering.is_first(lsn) {
+                self.done.wait_for(&mut inner, Duration::from_nanos(wait_ns));
+            } else {
+                self.done.wait(&mut inner);
+            }
         }
         inner.has_leader = true;
+        inner.gathering.begin();
         // A segment is listed before a record in it is published, so this list covers the position.
         let target = self.position.load(Ordering::Acquire);
         self.unsynced_since_ms
@@ -148,7 +172,7 @@ impl SyncState {
         let from = cycles::now();
         let outcome = round.iter().try_for_each(|(segment, _)| segment.sync());
         self.recorder.note_wait(Stage::SyncJournal, from);
-        self.finish_round(target, &round, outcome)
+        self.finish_round(target, &round, from, outcome)
     }
 
     /// Asks the system to begin writing what isn't synced, so that the next sync finds little left to do.
@@ -161,10 +185,13 @@ impl SyncState {
         &self,
         target: u64,
         round: &[(Arc<Segment>, bool)],
+        from: u64,
         outcome: Result<()>,
     ) -> Result<bool> {
         let mut inner = self.inner.lock();
         inner.has_leader = false;
+        let now = cycles::now();
+        inner.gathering.end(target, cycles::to_ns(now - from), now);
         self.syncs.fetch_add(1, Ordering::Relaxed);
         let result = match outcome {
             Ok(()) => {
