@@ -162,6 +162,8 @@ fn make_one(
         }
     };
     let settings = held.opened.settings();
+    // What others, and the filling, left to be written would be written at this run's cost.
+    rustix::fs::sync();
     machine::bring_in_memory(&run.spec)?;
     let started = SystemTime::now();
     let options: &RunOptions = &stoppable.options;
