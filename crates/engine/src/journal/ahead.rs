@@ -24,9 +24,10 @@ const ZEROED_AHEAD_BYTES: u64 = 4 << 20;
 /// Bytes that are backed before they are needed.
 const BACKED_AHEAD_BYTES: u64 = 512 << 10;
 
-/// The thread backs pieces that end at multiples of this. The page cache holds a piece as one, and a
-/// sync writes all of it for a record.
-const PIECE_BYTES: u64 = 64 << 10;
+/// Zeros are written, and pages backed, in pieces that end at multiples of this. The page cache holds a
+/// piece as one, and a sync of a record looks through all of it, or writes all of it if it is mapped: of
+/// a file written by `pwrite`, with pieces of 64 KiB it takes 89 us, with larger ones 95 to 103.
+pub(super) const PIECE_BYTES: u64 = 64 << 10;
 
 /// Bytes a writer backs when the thread has not come by.
 const CATCH_UP_BYTES: u64 = 128 << 10;
@@ -89,9 +90,7 @@ impl AheadMap {
         if backed >= end {
             return Ok(());
         }
-        let end = end.max(backed + CATCH_UP_BYTES).min(self.capacity);
-        self.zero(end, path)?;
-        self.populate(backed, end, path)
+        self.back(end.max(backed + CATCH_UP_BYTES).min(self.capacity), path)
     }
 
     /// Does the next piece ahead of a writer that has come to `end`; false when all is far enough.
@@ -103,8 +102,7 @@ impl AheadMap {
         };
         let backed = self.backed.load(Ordering::Acquire);
         if let Some(end) = next(backed, BACKED_AHEAD_BYTES) {
-            self.zero(end, path)?;
-            self.populate(backed, end, path)?;
+            self.back(end, path)?;
         } else if let Some(end) = next(self.zeroed.load(Ordering::Relaxed), ZEROED_AHEAD_BYTES) {
             self.zero(end, path)?;
         } else {
@@ -133,9 +131,10 @@ impl AheadMap {
         Ok(())
     }
 
-    /// Has a range stored in from now on. Requires: `backing` is held, and the range begins where the
-    /// part that is backed ends.
-    fn populate(&self, from: u64, end: u64, path: &Path) -> Result<()> {
+    /// Has everything before `end` stored in from now on. Requires: `backing` is held.
+    fn back(&self, end: u64, path: &Path) -> Result<()> {
+        self.zero(end, path)?;
+        let from = self.backed.load(Ordering::Acquire);
         let populated = self.map.populate(from, end - from);
         populated.map_err(|source| Error::io("populate", path, source))?;
         self.backed.store(end, Ordering::Release);

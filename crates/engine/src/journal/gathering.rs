@@ -21,7 +21,7 @@ const PATIENCE_NS_MIN: u64 = 5_000;
 const SYNCS_UNTIL_TRIED: u32 = 64;
 
 /// Who waits for a sync, and how many are expected to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Gathering {
     /// The LSN that each waits for, in the order in which they came.
     waiting: Vec<u64>,
@@ -34,23 +34,8 @@ pub(super) struct Gathering {
     has_waited: bool,
     /// Whether all who were expected came before this sync began.
     is_complete: bool,
-    /// Syncs that somebody was missing from since waiting was given up.
-    without: u32,
-}
-
-impl Default for Gathering {
-    fn default() -> Self {
-        Gathering {
-            waiting: Vec::new(),
-            expected: 0,
-            patience_ns: 0,
-            ended: 0,
-            has_waited: false,
-            is_complete: false,
-            // The first time is worth a try.
-            without: SYNCS_UNTIL_TRIED,
-        }
-    }
+    /// Syncs that somebody is missing from until waiting, once given up, is tried again.
+    until_tried: u32,
 }
 
 impl Gathering {
@@ -91,9 +76,9 @@ impl Gathering {
         } else if self.patience_ns > 0 {
             let half_ns = (self.patience_ns / 2).min(full_ns);
             self.patience_ns = if half_ns < PATIENCE_NS_MIN { 0 } else { half_ns };
-            (self.has_waited, self.without) = (false, 0);
-        } else if self.without < SYNCS_UNTIL_TRIED {
-            self.without += 1;
+            (self.has_waited, self.until_tried) = (false, SYNCS_UNTIL_TRIED);
+        } else if self.until_tried > 0 {
+            self.until_tried -= 1;
         } else {
             self.patience_ns = full_ns;
         }

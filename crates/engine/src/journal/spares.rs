@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::ahead::AheadMap;
+use super::ahead::{AheadMap, PIECE_BYTES};
 use super::record::Salt;
 use super::segment::{JournalFiles, Segment};
 use super::segment_header::{SegmentHeader, SegmentType};
@@ -30,10 +30,6 @@ pub const SPARES_MIN: usize = 2;
 /// commits of the file system's journal, however many they are: 50 to 100 ms on a busy disk, in which
 /// the fastest writer measured fills two.
 const SPARES_MAX: usize = 8;
-
-/// Bytes that are zeroed at a time. The page cache holds a piece as one, and a sync looks through all of
-/// it for the record that is new: with pieces of 64 KiB 89 us, with larger ones 95 to 103.
-const PIECE_BYTES: u64 = 64 << 10;
 
 /// How segments are made.
 #[derive(Debug, Clone, Copy)]

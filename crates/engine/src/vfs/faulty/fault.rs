@@ -17,7 +17,7 @@ pub enum OperationClass {
     /// `read_exact_at`, `read_cached_at`, `map`.
     Reads,
     /// Those that change: `create_dir_all`, `create`, `rename`, `remove`, `hard_link`, `lock`,
-    /// `write_all_at`, `set_len`, `allocate`, `map_segment`, `populate`.
+    /// `write_all_at`, `set_len`, `allocate`, `map_segment`, `populate`, `write_zeros`.
     Writes,
     /// `sync_data` and `sync_dir`.
     Syncs,
