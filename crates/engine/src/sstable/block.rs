@@ -9,10 +9,12 @@
 //! by its slot. Decoding arbitrary bytes never panics; it answers `None` when they can't be a block.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use crate::coding::{Decoder, put_bytes, put_varint, varint_len};
 use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{self, SEQNO_MAX, SeqNo, ValueKind};
+use crate::vfs::prefetch::{prefetch, prefetch_range};
 
 /// Most entries of a block: a slot has 6 bits in the point index.
 pub(super) const ENTRIES_MAX: usize = 64;
@@ -21,6 +23,12 @@ pub(super) const ENTRIES_MAX: usize = 64;
 pub(super) const BLOCK_BYTES_MAX: usize = 32 << 10;
 
 const HEADER_BYTES: usize = 20;
+
+/// Bytes of an entry that a look-up asks for ahead.
+const PREFETCHED_BYTES: usize = 256;
+
+/// Bytes by which an entry may stand elsewhere than its neighbours' size says.
+const SLACK_BYTES: usize = 16;
 const HAS_EXPIRY: u8 = 0x10;
 const HAS_ATTRIBUTES: u8 = 0x20;
 const KIND_MASK: u8 = 0x0f;
@@ -205,6 +213,47 @@ fn tail_bytes(entry: &EntryRef<'_>) -> usize {
 pub(super) struct Block<'a> {
     bytes: &'a [u8],
     header: BlockHeader,
+}
+
+/// Where the entries of a table's blocks are, about: so that a look-up need not wait for the block's front
+/// before it asks the processor for the entry. Where entries differ much in size it asks for others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spacing {
+    entries_per_byte: f32,
+    prefix_bytes: usize,
+}
+
+impl Spacing {
+    /// Of blocks with so many bytes and entries in all, whose keys begin with `prefix_bytes` that are equal.
+    pub(super) fn new(bytes: u64, entries: u64, prefix_bytes: usize) -> Spacing {
+        Spacing { entries_per_byte: entries as f32 / bytes.max(1) as f32, prefix_bytes }
+    }
+
+    /// Asks the processor for the entry in `slot` of a block, and for what leads to it.
+    #[inline]
+    pub(super) fn prefetch(&self, block: &[u8], slot: usize) {
+        let front = block.as_ptr();
+        prefetch(front);
+        prefetch(front.wrapping_add(self.offsets_at() + 2 * slot));
+        let entry = self.entry(block.len(), slot);
+        prefetch_range(front.wrapping_add(entry.start), entry.len());
+    }
+
+    /// Where the front of an entry probably is, in a block of so many bytes.
+    #[inline]
+    fn entry(&self, block_bytes: usize, slot: usize) -> Range<usize> {
+        let count = (block_bytes as f32 * self.entries_per_byte).round().max(1.0);
+        let front = self.offsets_at() as f32 + 2.0 * count;
+        let entry_bytes = (block_bytes as f32 - front) / count;
+        let at = (front + entry_bytes * slot as f32) as usize;
+        let end = at + (entry_bytes as usize).min(PREFETCHED_BYTES) + SLACK_BYTES;
+        at.saturating_sub(SLACK_BYTES)..end
+    }
+
+    #[inline]
+    fn offsets_at(&self) -> usize {
+        HEADER_BYTES + self.prefix_bytes
+    }
 }
 
 /// The decoded front of a block, kept by a cursor so that it is decoded once.
@@ -427,6 +476,32 @@ mod tests {
             assert_eq!(block.whole(found.seqno, found.tail).unwrap(), entry.by_ref());
         }
         assert!(block.entry(4).is_none());
+    }
+
+    #[test]
+    fn entries_of_like_size_are_found_where_they_are_guessed() {
+        for (value_bytes, count) in [(8, 64), (100, 35), (1000, 8), (20_000, 1)] {
+            let value = vec![7; value_bytes];
+            let key = |slot: usize| format!("key {slot:06}");
+            // Written in another order than that of the keys.
+            let seqno = |slot: usize| 1 + (slot as u64 * 7919) % 10_007;
+            let keys: Vec<_> = (0..count).map(key).collect();
+            let entries: Vec<_> = keys
+                .iter()
+                .enumerate()
+                .map(|(slot, key)| (key.as_bytes(), put(seqno(slot), &value)))
+                .collect();
+            let bytes = block(&entries);
+            let spacing = Spacing::new(100 * bytes.len() as u64, 100 * count as u64, 7);
+            let block = Block::parse(&bytes).unwrap();
+            for slot in 0..count {
+                let at = HEADER_BYTES + block.header.prefix_bytes + 2 * slot;
+                let begins = usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+                let guess = spacing.entry(bytes.len(), slot);
+                assert!(guess.contains(&begins), "{value_bytes}: {begins} in {guess:?}");
+                assert!(guess.len() <= PREFETCHED_BYTES + 2 * SLACK_BYTES);
+            }
+        }
     }
 
     #[test]

@@ -139,6 +139,11 @@ impl Fences {
         self.fences.is_empty()
     }
 
+    /// Bytes that all first keys begin with.
+    pub(super) fn common_bytes(&self) -> usize {
+        self.common_bytes
+    }
+
     /// Where a block is; `None` when there is no such block.
     #[inline]
     pub(super) fn handle(&self, block: usize) -> Option<BlockHandle> {

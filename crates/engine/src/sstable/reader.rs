@@ -17,7 +17,7 @@ use crate::head::Entry;
 use crate::key::SeqNo;
 use crate::options::Reading;
 use crate::range_tombstone::RangeTombstones;
-use crate::sstable::block::Block;
+use crate::sstable::block::{Block, Spacing};
 use crate::sstable::fences::Fences;
 use crate::sstable::footer::{FOOTER_BYTES, Footer};
 use crate::sstable::point_index::{Candidates, Place, PointIndex};
@@ -34,6 +34,7 @@ pub struct Table {
     pub(super) footer: Footer,
     pub(super) fences: Fences,
     pub(super) index: PointIndex,
+    spacing: Spacing,
     properties: Properties,
     range_tombstones: RangeTombstones,
     range_tombstone_bytes: usize,
@@ -78,6 +79,7 @@ impl Table {
         Ok(Table {
             source,
             footer,
+            spacing: Spacing::new(data_bytes, properties.entries, fences.common_bytes()),
             fences,
             index,
             properties,
@@ -132,6 +134,7 @@ impl Table {
                 }
                 found => found?,
             };
+            self.spacing.prefetch(bytes.bytes(), place.slot);
             let block = self.parse(place.block, bytes.bytes())?;
             let entry = block.entry(place.slot).ok_or_else(|| self.malformed(place.block))?;
             if !block.key_is(&entry, user_key) {
