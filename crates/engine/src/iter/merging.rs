@@ -195,8 +195,8 @@ impl InternalIterator for MergingIterator {
     }
 
     /// Of the same source: it comes next, or soon.
-    fn next_pointer(&self) -> Option<ValuePointer> {
-        self.top().next_pointer()
+    fn values_ahead(&self, steps: usize, tell: &mut dyn FnMut(&ValuePointer)) {
+        self.top().values_ahead(steps, tell);
     }
 }
 

@@ -46,11 +46,10 @@ pub trait InternalIterator: Send {
         })
     }
 
-    /// Where the value of the entry behind this one lies, if the source has it at hand and it is in the
-    /// journal: a hint, to have it fetched while this one is looked at. Requires: valid.
-    fn next_pointer(&self) -> Option<ValuePointer> {
-        None
-    }
+    /// Tells where the value of the entry so many steps behind this one lies, and at the front of a
+    /// block those of all up to there: as far as the source has them at hand and they are in the journal.
+    /// A hint, to have them fetched while this one is looked at. Requires: valid.
+    fn values_ahead(&self, _steps: usize, _tell: &mut dyn FnMut(&ValuePointer)) {}
 
     /// The user key. Requires: valid.
     fn user_key(&self) -> &[u8] {

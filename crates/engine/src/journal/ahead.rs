@@ -163,6 +163,11 @@ impl AheadMap {
         self.map.slice(offset, len)
     }
 
+    /// The same where it stands, if it can be lent.
+    pub(super) fn lend(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.map.lend(offset, len)
+    }
+
     /// Asks the processor for a range that will be read soon.
     pub(super) fn prefetch(&self, offset: u64, len: usize) {
         self.map.prefetch(offset, len);

@@ -22,7 +22,10 @@ use crate::file_name;
 use crate::options::Reading;
 use crate::stages::Recorder;
 use crate::vfs::prefetch::prefetch_range;
-use crate::vfs::{File, FileSystem};
+use crate::vfs::{Advice, File, FileSystem};
+
+/// Bytes of the smallest page that the system reads.
+const PAGE_BYTES: u64 = 4 << 10;
 
 /// Of a value that is read soon so much is asked for; the processor goes on by itself.
 const PREFETCHED_BYTES: usize = 4 << 10;
@@ -208,23 +211,56 @@ impl Segment {
     /// `Corruption` when the bytes are not those the pointer was made for; with `wait` false,
     /// `WouldWait` when the disk would have to be waited for (through `pread` only).
     pub fn read_value(&self, offset: u64, len: u32, checksum: u32, wait: bool) -> Result<Bytes> {
+        self.check_pointer(offset, len)?;
+        let begun = self.files.recorder.disk_waits().begin(checksum);
+        if let Some(value) = self.mapped_value(offset, len)? {
+            self.check_value(&value, offset, checksum)?;
+            self.files.recorder.disk_waits().end(begun, len);
+            return Ok(value);
+        }
+        // A transfer can go wrong where the medium is right: look twice before calling it damage.
+        let mut value = self.pread_value(offset, len as usize, wait)?;
+        if self.check_value(&value, offset, checksum).is_err() {
+            value = self.pread_value(offset, len as usize, wait)?;
+            self.check_value(&value, offset, checksum)?;
+        }
+        self.files.recorder.disk_waits().end(begun, len);
+        Ok(value)
+    }
+
+    /// As `read_value`, where the value stands, which spares counting who holds it; `None` where it
+    /// can't be lent.
+    pub fn lend_value(&self, offset: u64, len: u32, checksum: u32) -> Result<Option<&[u8]>> {
+        self.check_pointer(offset, len)?;
+        let begun = self.files.recorder.disk_waits().begin(checksum);
+        let Some(value) = self.mapped_bytes(offset, len)? else { return Ok(None) };
+        self.check_value(value, offset, checksum)?;
+        self.files.recorder.disk_waits().end(begun, len);
+        Ok(Some(value))
+    }
+
+    fn check_pointer(&self, offset: u64, len: u32) -> Result<()> {
         let first = SEGMENT_HEADER_BYTES + RECORD_HEADER_BYTES;
         let value_end = offset.checked_add(u64::from(len));
         if offset < first || value_end.is_none_or(|value_end| value_end > self.end()) {
             let what = format!("a pointer to {len} bytes leads out of the segment's records");
             return Err(Error::corruption(&self.path, offset, what));
         }
-        if let Some(value) = self.mapped_value(offset, len as usize)? {
-            return verified(value, checksum).ok_or_else(|| self.mismatch(offset));
+        Ok(())
+    }
+
+    fn check_value(&self, value: &[u8], offset: u64, checksum: u32) -> Result<()> {
+        if checksum::crc32c(value) == checksum || is_planted(Bug::SkipChecksum) {
+            return Ok(());
         }
-        // A transfer can go wrong where the medium is right: look twice before calling it damage.
-        for _ in 0..2 {
-            let value = self.pread_value(offset, len as usize, wait)?;
-            if let Some(value) = verified(value, checksum) {
-                return Ok(value);
-            }
+        Err(Error::corruption(&self.path, offset, "a value's checksum is wrong"))
+    }
+
+    /// Has the system begin to read a value into memory, if it isn't there; a hint.
+    pub fn want_value(&self, offset: u64, len: u32) {
+        if let Ok(file) = self.file("read") {
+            file.advise(Advice::WillNeed, offset, u64::from(len));
         }
-        Err(self.mismatch(offset))
     }
 
     /// Asks the processor for the front of a value that will be read soon, if the file is mapped. Without,
@@ -328,13 +364,44 @@ impl Segment {
         self.map
     }
 
-    fn mapped_value(&self, offset: u64, len: usize) -> Result<Option<Bytes>> {
+    /// A value in the map, if there is one, not checked.
+    fn mapped_value(&self, offset: u64, len: u32) -> Result<Option<Bytes>> {
         if self.files.reading != Reading::Mapped {
             return Ok(None);
         }
+        self.announce(offset, len);
         if let Some(map) = &self.map {
-            return Ok(Some(map.slice(offset, len)));
+            return Ok(Some(map.slice(offset, len as usize)));
         }
+        let Some(map) = self.sealed_map()? else { return Ok(None) };
+        self.part(map, offset, len).map(|value| Some(map.slice_ref(value)))
+    }
+
+    /// The same where it stands.
+    fn mapped_bytes(&self, offset: u64, len: u32) -> Result<Option<&[u8]>> {
+        if self.files.reading != Reading::Mapped {
+            return Ok(None);
+        }
+        self.announce(offset, len);
+        if let Some(map) = &self.map {
+            return Ok(map.lend(offset, len as usize));
+        }
+        let Some(map) = self.sealed_map()? else { return Ok(None) };
+        self.part(map, offset, len).map(Some)
+    }
+
+    /// Has a value that lies in several pages read as a whole, where it would come page by page.
+    #[inline]
+    fn announce(&self, offset: u64, len: u32) {
+        if self.files.recorder.disk_waits().are_expected()
+            && offset % PAGE_BYTES + u64::from(len) > PAGE_BYTES
+        {
+            self.want_value(offset, len);
+        }
+    }
+
+    /// The map of a sealed segment, made when it is first asked for.
+    fn sealed_map(&self) -> Result<Option<&Bytes>> {
         if !self.is_sealed() {
             return Ok(None);
         }
@@ -348,31 +415,29 @@ impl Segment {
                 self.sealed_map.get_or_init(|| map)
             }
         };
+        Ok(Some(map))
+    }
+
+    fn part<'a>(&self, map: &'a Bytes, offset: u64, len: u32) -> Result<&'a [u8]> {
         let from = usize::try_from(offset).ok();
-        let range = from.and_then(|from| Some(from..from.checked_add(len)?));
-        match range {
-            Some(range) if range.end <= map.len() => Ok(Some(map.slice(range))),
-            _ => Err(Error::corruption(&self.path, offset, "the file ends before this value")),
-        }
+        let part = from.and_then(|from| map.get(from..from.checked_add(len as usize)?));
+        part.ok_or_else(|| self.cut_short(offset))
+    }
+
+    #[cold]
+    fn cut_short(&self, offset: u64) -> Error {
+        Error::corruption(&self.path, offset, "the file ends before this value")
     }
 
     fn pread_value(&self, offset: u64, len: usize, wait: bool) -> Result<Bytes> {
         match self.file("read")?.read_at(offset, len, wait) {
             Ok(value) => Ok(Bytes::from(value)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(Error::corruption(&self.path, offset, "the file ends before this value"))
+                Err(self.cut_short(offset))
             }
             Err(error) => Err(Error::io("read", &self.path, error)),
         }
     }
-
-    fn mismatch(&self, offset: u64) -> Error {
-        Error::corruption(&self.path, offset, "a value's checksum is wrong")
-    }
-}
-
-fn verified(value: Bytes, checksum: u32) -> Option<Bytes> {
-    (checksum::crc32c(&value) == checksum || is_planted(Bug::SkipChecksum)).then_some(value)
 }
 
 /// The header and the length of a segment's file.

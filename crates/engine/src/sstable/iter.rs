@@ -15,6 +15,7 @@ use crate::sstable::block::{Block, BlockHeader, Tail};
 use crate::sstable::reader::Table;
 use crate::sstable::source::Purpose;
 use crate::stages::Stopwatch;
+use crate::vfs::prefetch::prefetch_range;
 
 /// Bytes that a pass reads at once when the file is not mapped: a system call for 64 blocks.
 const READ_AHEAD_BYTES: u64 = 256 << 10;
@@ -22,6 +23,10 @@ const READ_AHEAD_BYTES: u64 = 256 << 10;
 /// Bytes ahead of which a mapped file is asked for, half at a time. Maps are told that they are read at
 /// random, so that without it a pass over a file that isn't in memory waits for every page of it.
 const WANTED_AHEAD_BYTES: u64 = 1 << 20;
+
+/// Of a block that a user's scan comes to so much is asked of the processor at once, before the first entry
+/// is searched for in it: a seek and 100 entries take 0.93 of the time. Those that follow it finds itself.
+const PREFETCHED_BYTES: usize = 4 << 10;
 
 /// A user's scan asks ahead too, once it has come through so many blocks in order.
 const SCAN_BLOCKS_MIN: usize = 16;
@@ -109,6 +114,9 @@ impl TableIter {
             Some(watch) => watch.time(|| self.read(number, direction))?,
             None => self.read(number, direction)?,
         };
+        if direction == Direction::Forward && self.purpose == Purpose::Scan && !is_next {
+            prefetch_range(self.bytes.as_ptr(), self.bytes.len().min(PREFETCHED_BYTES));
+        }
         self.header = self.table.parse(number, &self.bytes)?.header();
         self.has_prefix = false;
         self.loaded = Some(number);
@@ -297,12 +305,16 @@ impl InternalIterator for TableIter {
         value.map(Some).ok_or_else(|| self.table.malformed(self.current()))
     }
 
-    fn next_pointer(&self) -> Option<ValuePointer> {
+    fn values_ahead(&self, steps: usize, tell: &mut dyn FnMut(&ValuePointer)) {
         let block = self.block();
-        let next = block.entry(self.slot + 1)?;
-        match block.whole(next.seqno, next.tail)?.body {
-            BodyRef::Ref(pointer) => Some(pointer),
-            BodyRef::Inline(_) | BodyRef::Delete => None,
+        let from = if self.slot == 0 { 1 } else { steps };
+        for steps in from..=steps {
+            let Some(entry) = block.entry(self.slot + steps) else { return };
+            if let Some(BodyRef::Ref(pointer)) =
+                block.whole(entry.seqno, entry.tail).map(|entry| entry.body)
+            {
+                tell(&pointer);
+            }
         }
     }
 }

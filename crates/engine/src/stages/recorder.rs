@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Distribution, Exit, Stage, Stages};
+use super::{DiskWaits, Distribution, Exit, Stage, Stages};
 use crate::vfs::cycles;
 use crate::waits;
 
@@ -20,6 +20,7 @@ pub struct Recorder {
     shards: Box<[Shard]>,
     /// What the store looks up for itself goes here, and nobody looks at it.
     unrecorded: Shard,
+    disk_waits: DiskWaits,
 }
 
 /// What one thread, or a few, recorded. On cache lines of its own.
@@ -88,8 +89,12 @@ impl Recorder {
     pub fn new(sample_every: u32) -> Recorder {
         cycles::prepare();
         let shards = (0..SHARDS).map(|_| Shard::new()).collect();
-        let recorder =
-            Recorder { sample_every: AtomicU32::new(0), shards, unrecorded: Shard::new() };
+        let recorder = Recorder {
+            sample_every: AtomicU32::new(0),
+            shards,
+            unrecorded: Shard::new(),
+            disk_waits: DiskWaits::default(),
+        };
         recorder.set_sample_every(sample_every);
         recorder
     }
@@ -102,6 +107,12 @@ impl Recorder {
     /// One operation in so many is timed; 0: none.
     pub fn sample_every(&self) -> u32 {
         self.sample_every.load(Ordering::Relaxed)
+    }
+
+    /// Whether values come from the disk at present.
+    #[inline]
+    pub fn disk_waits(&self) -> &DiskWaits {
+        &self.disk_waits
     }
 
     /// Begins an operation, which may be one of those that are timed.

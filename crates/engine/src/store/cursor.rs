@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::state::ReadState;
+use super::state::{ReadState, ValueRef};
 use super::{KeyHead, KeyValue, ScanOptions};
 use crate::error::{Error, Result};
-use crate::head::{Body, Entry, Head};
+use crate::head::{Body, BodyRef, Entry, Head};
 use crate::iter::merging::Source;
 use crate::iter::{InternalIterator, MergingIterator};
 use crate::key::{self, SeqNo};
@@ -24,6 +24,10 @@ use crate::vfs::Clock;
 
 /// After this many steps over versions of one key, the cursor seeks past them instead.
 const STEPS_BEFORE_SEEK: usize = 8;
+
+/// While values come from the disk, so many of them are wanted at once. Of values of 4 KiB that lie in random
+/// order, with 1 a scan reads 93 MB/s, with 8, 16 and 32 of them 177, 206 and 199.
+const WANTED_AHEAD: usize = 16;
 
 /// The keys a cursor may show: `[start, end)`.
 #[derive(Debug, Clone, Default)]
@@ -78,26 +82,6 @@ pub struct Cursor {
     /// The key shown.
     key: Vec<u8>,
     shown: Shown,
-}
-
-/// A value that a cursor shows; it is its bytes.
-#[derive(Debug, Clone)]
-pub enum ValueRef<'a> {
-    /// Where the cursor stands.
-    Borrowed(&'a [u8]),
-    /// Read from the journal, or kept by the cursor.
-    Owned(Bytes),
-}
-
-impl std::ops::Deref for ValueRef<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            ValueRef::Borrowed(bytes) => bytes,
-            ValueRef::Owned(bytes) => bytes,
-        }
-    }
 }
 
 /// Where the entry shown is.
@@ -253,33 +237,40 @@ impl Cursor {
         self.value_of(self.entry()?)
     }
 
-    /// The value where it stands, until the cursor moves; read from the journal if it is there. It is
-    /// cheaper than `value` for values that are looked at and not kept. Requires: valid.
+    /// The value where it stands, until the cursor moves, or read from the journal if it can't be lent
+    /// there. It is cheaper than `value` for values that are looked at and not kept. Requires: valid.
     pub fn value_ref(&self) -> Result<ValueRef<'_>> {
-        if matches!(self.shown, Shown::Here)
-            && let Some(value) = self.merged.inline_value()?
-        {
+        if !matches!(self.shown, Shown::Here) {
+            return self.value().map(ValueRef::Owned);
+        }
+        if let Some(value) = self.merged.inline_value()? {
             return Ok(ValueRef::Borrowed(value));
         }
-        self.value().map(ValueRef::Owned)
+        let BodyRef::Ref(pointer) = self.merged.entry()?.body else {
+            unreachable!("a cursor shows values only");
+        };
+        self.look_ahead();
+        self.state.value_ref(&pointer, &mut self.recorder.begin())
     }
 
     fn value_of(&self, entry: Entry) -> Result<Bytes> {
-        match entry.body {
-            Body::Inline(value) => Ok(value),
-            _ => {
-                self.prefetch_next();
-                self.state.value(entry, true, &mut self.recorder.begin())
-            }
+        if let Body::Inline(value) = entry.body {
+            return Ok(value);
         }
+        if matches!(self.shown, Shown::Here) {
+            self.look_ahead();
+        }
+        self.state.value(entry, true, &mut self.recorder.begin())
     }
 
-    /// Has the processor fetch the next value while this one's checksum is compared.
-    fn prefetch_next(&self) {
-        if matches!(self.shown, Shown::Here)
-            && let Some(pointer) = self.merged.next_pointer()
-        {
-            self.state.prefetch(&pointer);
+    /// Has values behind the one shown fetched: the next by the processor, while this one's checksum is
+    /// compared, or several by the system, while values come from the disk. Requires: the merge stands on
+    /// the entry shown.
+    fn look_ahead(&self) {
+        if self.recorder.disk_waits().are_expected() {
+            self.merged.values_ahead(WANTED_AHEAD, &mut |pointer| self.state.want(pointer));
+        } else {
+            self.merged.values_ahead(1, &mut |pointer| self.state.prefetch(pointer));
         }
     }
 
@@ -442,5 +433,58 @@ impl Iterator for RangeHeads {
         let key = Bytes::copy_from_slice(cursor.key());
         let item = cursor.head().map(|head| KeyHead { key, head });
         Some(item.or_else(|error| self.0.fail(error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Options, Reading};
+    use crate::store::Store;
+
+    #[test]
+    fn values_are_lent_and_wanted_ahead_whatever_way_they_are_read() {
+        for reading in [Reading::Mapped, Reading::Pread] {
+            let dir = tempfile::tempdir().unwrap();
+            let options = Options { reading, background: false, ..Options::default() };
+            let value = |number: u64| vec![number as u8; 50 + (number % 3) as usize * 4000];
+            let mut store = Store::open(dir.path(), options.clone()).unwrap();
+            for number in 0..300 {
+                // Written in another order than that of the keys.
+                let number = number * 7 % 300;
+                store.put(format!("{number:03}").as_bytes(), &value(number)).unwrap();
+                if number == 100 {
+                    store.flush().unwrap();
+                }
+            }
+            for is_reopened in [false, true] {
+                if is_reopened {
+                    store.close().unwrap();
+                    store = Store::open(dir.path(), options.clone()).unwrap();
+                }
+                for from_disk in [false, true] {
+                    let mut cursor = store.cursor(ScanOptions::default()).unwrap();
+                    cursor.seek_to_first().unwrap();
+                    let (mut seen, mut lent) = (0, 0);
+                    while cursor.valid() {
+                        if from_disk {
+                            // A read that began when the counter did.
+                            cursor.recorder.disk_waits().end(Some(1), 0);
+                            assert!(cursor.recorder.disk_waits().are_expected());
+                        }
+                        let found = cursor.value_ref().unwrap();
+                        assert_eq!(&found[..], value(seen));
+                        assert_eq!(cursor.value().unwrap(), value(seen));
+                        if found.len() > 1000 && matches!(found, ValueRef::Borrowed(_)) {
+                            lent += 1;
+                        }
+                        seen += 1;
+                        cursor.next().unwrap();
+                    }
+                    assert_eq!(seen, 300);
+                    assert_eq!(lent > 0, reading == Reading::Mapped);
+                }
+            }
+        }
     }
 }

@@ -40,9 +40,10 @@ use crate::stages::Stages;
 use crate::version::LiveTable;
 use inner::Inner;
 
-pub use cursor::{Cursor, Range, RangeHeads, ValueRef};
+pub use cursor::{Cursor, Range, RangeHeads};
 pub use maintenance::{Damage, VerifyReport};
 pub use snapshot::Snapshot;
+pub use state::ValueRef;
 pub use stats::{LevelStats, Stats};
 
 /// An open store. Cheap to clone; clones are the same store. All methods may be called from any

@@ -18,6 +18,26 @@ use crate::options::LEVEL_COUNT;
 use crate::stages::{Exit, Stage, Trace};
 use crate::version::{RUNS_AHEAD, Version};
 
+/// A value that a cursor shows; it is its bytes.
+#[derive(Debug, Clone)]
+pub enum ValueRef<'a> {
+    /// Where the cursor stands.
+    Borrowed(&'a [u8]),
+    /// Read from the journal, or kept by the cursor.
+    Owned(Bytes),
+}
+
+impl std::ops::Deref for ValueRef<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            ValueRef::Borrowed(bytes) => bytes,
+            ValueRef::Owned(bytes) => bytes,
+        }
+    }
+}
+
 /// The memtables, tables and segments of a moment.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadState {
@@ -86,15 +106,50 @@ impl ReadState {
                 Ok(value)
             }
             Body::Ref(pointer) => {
-                trace.skip();
-                let (segment, offset) = self.segments.find(&pointer)?;
-                trace.lap(Stage::JournalIndex);
-                let value = segment.read_value(offset, pointer.length, pointer.checksum, wait)?;
-                trace.lap(Stage::JournalFetch);
-                trace.count(Exit::ValueJournal);
-                Ok(value)
+                let ValuePointer { length, checksum, .. } = pointer;
+                self.journal_value(&pointer, trace, |segment, offset| {
+                    segment.read_value(offset, length, checksum, wait)
+                })
             }
             Body::Delete => unreachable!("a deletion has no value"),
+        }
+    }
+
+    /// A value that is in the journal, verified, where it stands if that can be lent.
+    pub(crate) fn value_ref(
+        &self,
+        pointer: &ValuePointer,
+        trace: &mut Trace<'_>,
+    ) -> Result<ValueRef<'_>> {
+        let &ValuePointer { length, checksum, .. } = pointer;
+        self.journal_value(pointer, trace, |segment, offset| {
+            Ok(match segment.lend_value(offset, length, checksum)? {
+                Some(value) => ValueRef::Borrowed(value),
+                None => ValueRef::Owned(segment.read_value(offset, length, checksum, true)?),
+            })
+        })
+    }
+
+    #[inline]
+    fn journal_value<'a, T>(
+        &'a self,
+        pointer: &ValuePointer,
+        trace: &mut Trace<'_>,
+        read: impl FnOnce(&'a Segment, u64) -> Result<T>,
+    ) -> Result<T> {
+        trace.skip();
+        let (segment, offset) = self.segments.find(pointer)?;
+        trace.lap(Stage::JournalIndex);
+        let value = read(segment, offset)?;
+        trace.lap(Stage::JournalFetch);
+        trace.count(Exit::ValueJournal);
+        Ok(value)
+    }
+
+    /// Has the system begin to read a value that is in the journal, if it isn't in memory.
+    pub(crate) fn want(&self, pointer: &ValuePointer) {
+        if let Ok((segment, offset)) = self.segments.find(pointer) {
+            segment.want_value(offset, pointer.length);
         }
     }
 

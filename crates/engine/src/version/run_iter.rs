@@ -149,7 +149,7 @@ impl InternalIterator for RunIter {
         self.current().inline_value()
     }
 
-    fn next_pointer(&self) -> Option<ValuePointer> {
-        self.current().next_pointer()
+    fn values_ahead(&self, steps: usize, tell: &mut dyn FnMut(&ValuePointer)) {
+        self.current().values_ahead(steps, tell);
     }
 }

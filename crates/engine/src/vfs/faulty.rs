@@ -242,6 +242,10 @@ impl SegmentMap for FaultySegmentMap {
         self.inner.slice(offset, len)
     }
 
+    fn lend(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.inner.lend(offset, len)
+    }
+
     fn release(&self, offset: u64, len: u64) {
         self.inner.release(offset, len);
     }

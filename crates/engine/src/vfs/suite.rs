@@ -315,6 +315,22 @@ fn a_segment_is_shared_while_any_part_of_a_slice_lives() {
 }
 
 #[test]
+fn what_is_lent_is_what_was_stored_and_is_not_shared() {
+    on_each(|fs, dir| {
+        let file = fs.create(&dir.join("segment")).unwrap();
+        file.allocate(SEGMENT_BYTES).unwrap();
+        let map = file.map_segment(SEGMENT_BYTES).unwrap();
+        map.populate(0, SEGMENT_BYTES).unwrap();
+        map.write(SEGMENT_BYTES - 5, b"bytes");
+        if let Some(lent) = map.lend(SEGMENT_BYTES - 5, 5) {
+            assert_eq!(lent, b"bytes");
+            assert_eq!(map.lend(SEGMENT_BYTES, 0), Some(&[][..]));
+            assert!(!map.is_shared());
+        }
+    });
+}
+
+#[test]
 fn a_slice_outlives_its_map_and_file() {
     on_each(|fs, dir| {
         let path = dir.join("segment");

@@ -450,3 +450,29 @@ fn a_newer_version_after_an_older_is_a_broken_invariant() {
     builder.add(b"b", &put(1, "").by_ref()).unwrap();
     builder.add(b"b", &put(2, "").by_ref()).unwrap();
 }
+
+#[test]
+fn values_ahead_are_told_from_the_front_of_a_block_on() {
+    let mut model = numbered("inline", 3);
+    let pointer =
+        |number: u64| ValuePointer { segment: 2, offset: 64 * number, length: 5000, checksum: 7 };
+    for number in 0..40 {
+        let entry = Entry { body: Body::Ref(pointer(number)), ..put(number + 10, "") };
+        insert(&mut model, format!("ref{number:07}"), entry);
+    }
+    let table = Fixture::new(&model, &[], 32 << 10, Compression::None).open(Reading::Mapped);
+    assert_eq!(table.block_count(), 1);
+    let mut iter = table.iter(true);
+    iter.seek_to_first().unwrap();
+    let told = |iter: &TableIter, steps| {
+        let mut told = Vec::new();
+        iter.values_ahead(steps, &mut |pointer| told.push(*pointer));
+        told
+    };
+    assert_eq!(told(&iter, 2), []);
+    assert_eq!(told(&iter, 5), [0, 1, 2].map(pointer));
+    iter.next().unwrap();
+    assert_eq!(told(&iter, 5), [pointer(3)]);
+    iter.seek_to_last().unwrap();
+    assert_eq!(told(&iter, 1), []);
+}

@@ -131,6 +131,13 @@ impl SegmentMap for DiskSegmentMap {
         Bytes::from_owner(Slice { map: self.map.clone(), start, len })
     }
 
+    fn lend(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let start = self.check(offset, len as u64);
+        // SAFETY: the range is inside the map, which lives as long as `self`, and the caller promises
+        // that its bytes will not be written again.
+        Some(unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(start), len) })
+    }
+
     fn prefetch(&self, offset: u64, len: usize) {
         let start = self.check(offset, len as u64);
         prefetch_range(self.map.as_ptr().wrapping_add(start), len);

@@ -1,0 +1,91 @@
+//! Whether values come from the disk at present.
+//!
+//! Through a map the disk gives a page at a time, each when it is touched: a value that lies in two pages is
+//! two waits, one after the other. The system can be told before what is wanted, but where all is in memory
+//! that costs more than the read. So now and then a read is timed, and while they take as long as only a
+//! disk does, what they want is announced.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::vfs::cycles;
+
+/// Of values in memory, one in so many is timed.
+const TIMED_ONE_IN: u32 = 32;
+
+/// The disk is expected until so many reads in a row have not waited for it.
+const READS_UNTIL_FORGOTTEN: u32 = 256;
+
+/// No value takes longer from memory, a processor that is taken away apart: ten times what is usual.
+const MEMORY_NS_MAX: u64 = 15_000;
+
+/// Nor longer than this for each of its bytes.
+const MEMORY_NS_PER_BYTE: f64 = 0.5;
+
+/// Whether values come from the disk at present.
+#[derive(Debug, Default)]
+pub struct DiskWaits {
+    /// Reads for which the disk is still expected.
+    expected: AtomicU32,
+}
+
+impl DiskWaits {
+    /// Whether the next value probably comes from the disk.
+    #[inline]
+    pub fn are_expected(&self) -> bool {
+        self.expected.load(Ordering::Relaxed) > 0
+    }
+
+    /// Called before a value is read: the reading of the cycle counter, of those that are timed.
+    /// `number` is any that differs from value to value.
+    #[inline]
+    pub fn begin(&self, number: u32) -> Option<u64> {
+        (self.are_expected() || number.is_multiple_of(TIMED_ONE_IN)).then(cycles::now)
+    }
+
+    /// Called when `len` bytes were read.
+    #[inline]
+    pub fn end(&self, begun: Option<u64>, len: u32) {
+        if let Some(begun) = begun {
+            self.note(cycles::to_ns(cycles::now().saturating_sub(begun)), len);
+        }
+    }
+
+    #[cold]
+    fn note(&self, ns: u64, len: u32) {
+        let waited = ns > MEMORY_NS_MAX + (f64::from(len) * MEMORY_NS_PER_BYTE) as u64;
+        // Threads that come at once may forget one read more or less.
+        let left = self.expected.load(Ordering::Relaxed);
+        let left = if waited { READS_UNTIL_FORGOTTEN } else { left.saturating_sub(1) };
+        self.expected.store(left, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_disk_is_expected_after_a_wait_until_reads_no_longer_wait() {
+        let waits = DiskWaits::default();
+        assert!(waits.begin(1).is_none() && waits.begin(TIMED_ONE_IN).is_some());
+        waits.note(MEMORY_NS_MAX, 0);
+        assert!(!waits.are_expected());
+        waits.note(60_000, 4096);
+        assert!(waits.are_expected() && waits.begin(1).is_some());
+        for _ in 1..READS_UNTIL_FORGOTTEN {
+            waits.note(300, 4096);
+        }
+        assert!(waits.are_expected());
+        waits.note(300, 4096);
+        assert!(!waits.are_expected());
+    }
+
+    #[test]
+    fn a_large_value_takes_its_time_from_memory_too() {
+        let waits = DiskWaits::default();
+        waits.note(60_000, 128 << 10);
+        assert!(!waits.are_expected());
+        waits.note(600_000, 128 << 10);
+        assert!(waits.are_expected());
+    }
+}
