@@ -4,6 +4,7 @@
 //! can't be silently without effect.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -93,12 +94,12 @@ pub(crate) struct Settings {
     /// Threads that flush memtables [default: 1]
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    flush_threads: Option<usize>,
+    flush_threads: Option<NonZeroUsize>,
 
     /// Threads that compact the tree and collect the journal [default: 1]
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    compaction_threads: Option<usize>,
+    compaction_threads: Option<NonZeroUsize>,
 
     /// When a write that names no level is acknowledged: os, interval[:MS] or sync [default:
     /// interval:100]
@@ -320,8 +321,8 @@ impl Settings {
     /// Settings of what stores share.
     pub(crate) fn resource_options(&self) -> ResourceOptions {
         let mut options = ResourceOptions::default();
-        set(&mut options.flush_threads, self.flush_threads);
-        set(&mut options.compaction_threads, self.compaction_threads);
+        set(&mut options.flush_threads, self.flush_threads.map(NonZeroUsize::get));
+        set(&mut options.compaction_threads, self.compaction_threads.map(NonZeroUsize::get));
         set(&mut options.block_cache_bytes, self.block_cache_bytes.map(ByteCount::as_usize));
         set(&mut options.file_handles_max, self.file_handles_max);
         if let Some(bytes) = self.write_buffer_bytes {

@@ -26,9 +26,9 @@ const TICK_AT_EASE: Duration = Duration::from_millis(50);
 /// Settings of [`Resources`].
 #[derive(Debug, Clone)]
 pub struct ResourceOptions {
-    /// Threads that flush memtables. Default 1.
+    /// Threads that flush memtables; 0 is taken as 1. Default 1.
     pub flush_threads: usize,
-    /// Threads that compact and collect. Default 1.
+    /// Threads that compact and collect; 0 is taken as 1. Default 1.
     pub compaction_threads: usize,
     /// Block cache, for `Reading::Pread` and compressed blocks. Default 64 MiB.
     pub block_cache_bytes: usize,

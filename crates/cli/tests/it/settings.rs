@@ -31,6 +31,8 @@ fn setting_out_of_range_is_refused() {
     let dir = Dir::new();
     run(Server::command(&dir).args(["--block-bytes", "1"])).failure(2, "block_bytes");
     run(Server::command(&dir).args(["--log", "=="])).failure(2, "log");
+    run(Server::command(&dir).args(["--flush-threads", "0"])).failure(2, "--flush-threads");
+    run(Server::command(&dir).env("TALLYBOOK_COMPACTION_THREADS", "0")).failure(2, "zero");
     run(Server::command(&dir).args(["--config", "/no/such/file"])).failure(2, "/no/such/file");
 }
 
