@@ -45,6 +45,30 @@ pub struct JournalFiles {
     pub recorder: Arc<Recorder>,
 }
 
+/// The map that a segment's values are read from. What is asked of it lies below the segment's end.
+enum Mapped<'a> {
+    /// The map it was written through.
+    Written(&'a AheadMap),
+    /// A map of all that was ever written.
+    Sealed(&'a Bytes),
+}
+
+impl<'a> Mapped<'a> {
+    fn slice(self, offset: u64, len: u32) -> Bytes {
+        match self {
+            Mapped::Written(map) => map.slice(offset, len as usize),
+            Mapped::Sealed(map) => map.slice(offset as usize..offset as usize + len as usize),
+        }
+    }
+
+    fn lend(self, offset: u64, len: u32) -> Option<&'a [u8]> {
+        match self {
+            Mapped::Written(map) => map.lend(offset, len as usize),
+            Mapped::Sealed(map) => Some(&map[offset as usize..offset as usize + len as usize]),
+        }
+    }
+}
+
 /// One file of the journal.
 #[derive(Debug)]
 pub struct Segment {
@@ -211,13 +235,11 @@ impl Segment {
     /// `Corruption` when the bytes are not those the pointer was made for; with `wait` false,
     /// `WouldWait` when the disk would have to be waited for (through `pread` only).
     pub fn read_value(&self, offset: u64, len: u32, checksum: u32, wait: bool) -> Result<Bytes> {
-        self.check_pointer(offset, len)?;
-        let begun = self.files.recorder.disk_waits().begin(checksum);
-        if let Some(value) = self.mapped_value(offset, len)? {
-            self.check_value(&value, offset, checksum)?;
-            self.files.recorder.disk_waits().end(begun, len);
+        let mapped = self.read_mapped(offset, len, checksum, |map| Some(map.slice(offset, len)))?;
+        if let Some(value) = mapped {
             return Ok(value);
         }
+        let begun = self.files.recorder.disk_waits().begin(checksum);
         // A transfer can go wrong where the medium is right: look twice before calling it damage.
         let mut value = self.pread_value(offset, len as usize, wait)?;
         if self.check_value(&value, offset, checksum).is_err() {
@@ -231,10 +253,25 @@ impl Segment {
     /// As `read_value`, where the value stands, which spares counting who holds it; `None` where it
     /// can't be lent.
     pub fn lend_value(&self, offset: u64, len: u32, checksum: u32) -> Result<Option<&[u8]>> {
+        self.read_mapped(offset, len, checksum, |map| map.lend(offset, len))
+    }
+
+    /// A value as `take` has it from the map, its checksum compared; `None` when there is no map or
+    /// `take` has none. The pointer is checked in any case.
+    #[inline]
+    fn read_mapped<'a, T: AsRef<[u8]>>(
+        &'a self,
+        offset: u64,
+        len: u32,
+        checksum: u32,
+        take: impl FnOnce(Mapped<'a>) -> Option<T>,
+    ) -> Result<Option<T>> {
         self.check_pointer(offset, len)?;
+        let Some(map) = self.mapped()? else { return Ok(None) };
         let begun = self.files.recorder.disk_waits().begin(checksum);
-        let Some(value) = self.mapped_bytes(offset, len)? else { return Ok(None) };
-        self.check_value(value, offset, checksum)?;
+        self.announce(offset, len);
+        let Some(value) = take(map) else { return Ok(None) };
+        self.check_value(value.as_ref(), offset, checksum)?;
         self.files.recorder.disk_waits().end(begun, len);
         Ok(Some(value))
     }
@@ -364,32 +401,6 @@ impl Segment {
         self.map
     }
 
-    /// A value in the map, if there is one, not checked.
-    fn mapped_value(&self, offset: u64, len: u32) -> Result<Option<Bytes>> {
-        if self.files.reading != Reading::Mapped {
-            return Ok(None);
-        }
-        self.announce(offset, len);
-        if let Some(map) = &self.map {
-            return Ok(Some(map.slice(offset, len as usize)));
-        }
-        let Some(map) = self.sealed_map()? else { return Ok(None) };
-        self.part(map, offset, len).map(|value| Some(map.slice_ref(value)))
-    }
-
-    /// The same where it stands.
-    fn mapped_bytes(&self, offset: u64, len: u32) -> Result<Option<&[u8]>> {
-        if self.files.reading != Reading::Mapped {
-            return Ok(None);
-        }
-        self.announce(offset, len);
-        if let Some(map) = &self.map {
-            return Ok(map.lend(offset, len as usize));
-        }
-        let Some(map) = self.sealed_map()? else { return Ok(None) };
-        self.part(map, offset, len).map(Some)
-    }
-
     /// Has a value that lies in several pages read as a whole, where it would come page by page.
     #[inline]
     fn announce(&self, offset: u64, len: u32) {
@@ -400,8 +411,15 @@ impl Segment {
         }
     }
 
-    /// The map of a sealed segment, made when it is first asked for.
-    fn sealed_map(&self) -> Result<Option<&Bytes>> {
+    /// The map that values are read from: the one it was written through, or one made when a sealed
+    /// segment is first asked for a value. `None` when values are read in another way.
+    fn mapped(&self) -> Result<Option<Mapped<'_>>> {
+        if self.files.reading != Reading::Mapped {
+            return Ok(None);
+        }
+        if let Some(map) = &self.map {
+            return Ok(Some(Mapped::Written(map)));
+        }
         if !self.is_sealed() {
             return Ok(None);
         }
@@ -415,13 +433,7 @@ impl Segment {
                 self.sealed_map.get_or_init(|| map)
             }
         };
-        Ok(Some(map))
-    }
-
-    fn part<'a>(&self, map: &'a Bytes, offset: u64, len: u32) -> Result<&'a [u8]> {
-        let from = usize::try_from(offset).ok();
-        let part = from.and_then(|from| map.get(from..from.checked_add(len as usize)?));
-        part.ok_or_else(|| self.cut_short(offset))
+        Ok(Some(Mapped::Sealed(map)))
     }
 
     #[cold]

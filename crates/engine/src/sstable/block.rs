@@ -24,14 +24,15 @@ pub(super) const BLOCK_BYTES_MAX: usize = 32 << 10;
 
 const HEADER_BYTES: usize = 20;
 
+const HAS_EXPIRY: u8 = 0x10;
+const HAS_ATTRIBUTES: u8 = 0x20;
+const KIND_MASK: u8 = 0x0f;
+
 /// Bytes of an entry that a look-up asks for ahead.
 const PREFETCHED_BYTES: usize = 256;
 
 /// Bytes by which an entry may stand elsewhere than its neighbours' size says.
 const SLACK_BYTES: usize = 16;
-const HAS_EXPIRY: u8 = 0x10;
-const HAS_ATTRIBUTES: u8 = 0x20;
-const KIND_MASK: u8 = 0x0f;
 
 /// Collects the entries of one block. The shared prefix and the smallest SeqNo are known only at its
 /// end, so entries are held back until `finish`.

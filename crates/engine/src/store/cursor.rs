@@ -257,16 +257,17 @@ impl Cursor {
         if let Body::Inline(value) = entry.body {
             return Ok(value);
         }
-        if matches!(self.shown, Shown::Here) {
-            self.look_ahead();
-        }
+        self.look_ahead();
         self.state.value(entry, true, &mut self.recorder.begin())
     }
 
     /// Has values behind the one shown fetched: the next by the processor, while this one's checksum is
-    /// compared, or several by the system, while values come from the disk. Requires: the merge stands on
-    /// the entry shown.
+    /// compared, or several by the system, while values come from the disk. Nothing while the merge has
+    /// passed the entry shown: then it moves backward.
     fn look_ahead(&self) {
+        if !matches!(self.shown, Shown::Here) {
+            return;
+        }
         if self.recorder.disk_waits().are_expected() {
             self.merged.values_ahead(WANTED_AHEAD, &mut |pointer| self.state.want(pointer));
         } else {

@@ -137,7 +137,8 @@ pub trait SegmentMap: Send + Sync + Debug {
     fn write(&self, offset: u64, bytes: &[u8]);
     /// The bytes of a range that was written and will not be written again.
     fn slice(&self, offset: u64, len: usize) -> Bytes;
-    /// The same where it stands, which spares counting who holds it; `None` where it can't be lent.
+    /// The same where it stands, which spares counting who holds it: `is_shared` doesn't know of it.
+    /// `None` where it can't be lent.
     fn lend(&self, _offset: u64, _len: usize) -> Option<&[u8]> {
         None
     }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Advice, DiskFileSystem, FaultyFileSystem, File, FileSystem, MemoryFileSystem};
+use super::{
+    Advice, DiskFileSystem, FaultyFileSystem, File, FileSystem, MemoryFileSystem, SegmentMap,
+};
 
 /// Runs `body` on each file system with an empty directory of it.
 fn on_each(body: impl Fn(&dyn FileSystem, &Path)) {
@@ -253,14 +255,20 @@ fn a_map_holds_the_files_bytes() {
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 
+/// A new file and the map that all of it can be stored through.
+fn segment(fs: &dyn FileSystem, path: &Path) -> (Arc<dyn File>, Arc<dyn SegmentMap>) {
+    let file = fs.create(path).unwrap();
+    file.allocate(SEGMENT_BYTES).unwrap();
+    let map = file.map_segment(SEGMENT_BYTES).unwrap();
+    map.populate(0, SEGMENT_BYTES).unwrap();
+    (file, map)
+}
+
 #[test]
 fn a_segment_gives_back_what_was_stored_and_the_file_holds_it() {
     on_each(|fs, dir| {
         let path = dir.join("segment");
-        let file = fs.create(&path).unwrap();
-        file.allocate(SEGMENT_BYTES).unwrap();
-        let map = file.map_segment(SEGMENT_BYTES).unwrap();
-        map.populate(0, SEGMENT_BYTES).unwrap();
+        let (file, map) = segment(fs, &path);
         map.populate(SEGMENT_BYTES, 0).unwrap();
         map.write(0, b"first");
         map.write(4_090, &[7; 5_000]);
@@ -294,10 +302,7 @@ fn populating_keeps_the_bytes_of_a_file_that_is_used_again() {
 #[test]
 fn a_segment_is_shared_while_any_part_of_a_slice_lives() {
     on_each(|fs, dir| {
-        let file = fs.create(&dir.join("segment")).unwrap();
-        file.allocate(SEGMENT_BYTES).unwrap();
-        let map = file.map_segment(SEGMENT_BYTES).unwrap();
-        map.populate(0, SEGMENT_BYTES).unwrap();
+        let (_file, map) = segment(fs, &dir.join("segment"));
         map.write(0, b"some bytes");
         assert!(!map.is_shared());
         let slice = map.slice(0, 10);
@@ -317,10 +322,7 @@ fn a_segment_is_shared_while_any_part_of_a_slice_lives() {
 #[test]
 fn what_is_lent_is_what_was_stored_and_is_not_shared() {
     on_each(|fs, dir| {
-        let file = fs.create(&dir.join("segment")).unwrap();
-        file.allocate(SEGMENT_BYTES).unwrap();
-        let map = file.map_segment(SEGMENT_BYTES).unwrap();
-        map.populate(0, SEGMENT_BYTES).unwrap();
+        let (_file, map) = segment(fs, &dir.join("segment"));
         map.write(SEGMENT_BYTES - 5, b"bytes");
         if let Some(lent) = map.lend(SEGMENT_BYTES - 5, 5) {
             assert_eq!(lent, b"bytes");
@@ -334,10 +336,7 @@ fn what_is_lent_is_what_was_stored_and_is_not_shared() {
 fn a_slice_outlives_its_map_and_file() {
     on_each(|fs, dir| {
         let path = dir.join("segment");
-        let file = fs.create(&path).unwrap();
-        file.allocate(SEGMENT_BYTES).unwrap();
-        let map = file.map_segment(SEGMENT_BYTES).unwrap();
-        map.populate(0, SEGMENT_BYTES).unwrap();
+        let (file, map) = segment(fs, &path);
         map.write(100, b"bytes");
         let slice = map.slice(100, 5);
         drop((map, file));
@@ -349,10 +348,7 @@ fn a_slice_outlives_its_map_and_file() {
 #[test]
 fn threads_store_and_slice_different_ranges_at_once() {
     on_each(|fs, dir| {
-        let file = fs.create(&dir.join("segment")).unwrap();
-        file.allocate(SEGMENT_BYTES).unwrap();
-        let map = file.map_segment(SEGMENT_BYTES).unwrap();
-        map.populate(0, SEGMENT_BYTES).unwrap();
+        let (file, map) = segment(fs, &dir.join("segment"));
         std::thread::scope(|scope| {
             for thread in 0..4u8 {
                 let map = &map;

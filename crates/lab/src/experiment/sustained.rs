@@ -89,7 +89,10 @@ fn rungs<'a>(records: &'a [Record], bytes: &str) -> Vec<(u32, Vec<&'a Record>)> 
         let of = of_case(records, &[("value bytes", bytes), ("rate", rate)]);
         Some((rate.parse().ok()?, of)).filter(|(_, of): &(u32, _)| !of.is_empty())
     };
-    rates.iter().filter_map(rung).collect()
+    let mut rungs: Vec<_> = rates.iter().filter_map(rung).collect();
+    // A run that was broken off and gone on with has them in another order.
+    rungs.sort_by_key(|(rate, _)| *rate);
+    rungs
 }
 
 fn latency_rows<'a>(records: &'a [Record], bytes: &str) -> Vec<LatencyRow<'a>> {
