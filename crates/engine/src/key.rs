@@ -67,6 +67,17 @@ pub fn word(key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
+/// As `word`, of the first sixteen bytes.
+#[inline]
+pub fn front(key: &[u8]) -> u128 {
+    if let Some(sixteen) = key.first_chunk() {
+        return u128::from_be_bytes(*sixteen);
+    }
+    let mut bytes = [0; 16];
+    bytes[..key.len()].copy_from_slice(key);
+    u128::from_be_bytes(bytes)
+}
+
 /// Whether two keys are the same. Neighbours differ near their ends, so those are looked at first,
 /// without a call.
 #[inline]

@@ -22,11 +22,19 @@ enum Direction {
     Backward,
 }
 
+/// Where a valid source stands.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// The front of its key, so that most comparisons need neither source.
+    front: u128,
+    source: usize,
+}
+
 /// The merge of several sources.
 pub struct MergingIterator {
     sources: Vec<Source>,
-    /// Indexes of the valid sources, as a binary heap with the current one first.
-    heap: Vec<usize>,
+    /// The valid sources as a binary heap, the current one first.
+    heap: Vec<Place>,
     direction: Direction,
 }
 
@@ -37,19 +45,33 @@ impl MergingIterator {
         MergingIterator { sources, heap, direction: Direction::Forward }
     }
 
-    /// Whether source `a` yields before source `b` in the current direction.
-    fn before(&self, a: usize, b: usize) -> bool {
-        let (a_key, a_seqno) = self.sources[a].internal_key();
-        let (b_key, b_seqno) = self.sources[b].internal_key();
-        let order = key::compare(a_key, a_seqno, b_key, b_seqno);
+    /// Where a source stands. Requires: it is valid.
+    fn place(&self, source: usize) -> Place {
+        Place { front: key::front(self.sources[source].internal_key().0), source }
+    }
+
+    /// Whether the source at `a` yields before that at `b` in the current direction.
+    #[inline]
+    fn before(&self, a: Place, b: Place) -> bool {
+        let order = a.front.cmp(&b.front).then_with(|| self.compare_whole(a, b));
         order
             == if self.direction == Direction::Forward { Ordering::Less } else { Ordering::Greater }
+    }
+
+    fn compare_whole(&self, a: Place, b: Place) -> Ordering {
+        let (a_key, a_seqno) = self.sources[a.source].internal_key();
+        let (b_key, b_seqno) = self.sources[b.source].internal_key();
+        key::compare(a_key, a_seqno, b_key, b_seqno)
     }
 
     fn rebuild(&mut self, direction: Direction) {
         self.direction = direction;
         self.heap.clear();
-        self.heap.extend((0..self.sources.len()).filter(|&source| self.sources[source].valid()));
+        for source in 0..self.sources.len() {
+            if self.sources[source].valid() {
+                self.heap.push(self.place(source));
+            }
+        }
         for at in (0..self.heap.len() / 2).rev() {
             self.sift_down(at);
         }
@@ -73,7 +95,10 @@ impl MergingIterator {
 
     /// Restores the heap after the top source moved.
     fn settle(&mut self) {
-        if !self.sources[self.heap[0]].valid() {
+        let source = self.heap[0].source;
+        if self.sources[source].valid() {
+            self.heap[0] = self.place(source);
+        } else {
             self.heap.swap_remove(0);
         }
         if self.heap.len() > 1 {
@@ -96,7 +121,7 @@ impl MergingIterator {
 
     /// Places every source but the top on the far side of the current entry.
     fn turn(&mut self, direction: Direction) -> Result<()> {
-        let top = self.heap[0];
+        let top = self.heap[0].source;
         let (user_key, seqno) = self.sources[top].internal_key();
         let user_key = user_key.to_vec();
         self.heap.clear();
@@ -116,12 +141,16 @@ impl MergingIterator {
         }
         self.rebuild(direction);
         // The current entry is the extreme one of its side, so it is on top again.
-        debug_assert_eq!(self.heap.first(), Some(&top), "the turning source stays current");
+        debug_assert_eq!(
+            self.heap.first().map(|place| place.source),
+            Some(top),
+            "the turning source stays current"
+        );
         Ok(())
     }
 
     fn top(&self) -> &Source {
-        &self.sources[self.heap[0]]
+        &self.sources[self.heap[0].source]
     }
 }
 
@@ -146,7 +175,7 @@ impl InternalIterator for MergingIterator {
         if self.direction == Direction::Backward {
             self.turn(Direction::Forward)?;
         }
-        let top = self.heap[0];
+        let top = self.heap[0].source;
         let moved = self.sources[top].next();
         if moved.is_err() {
             self.heap.clear();
@@ -160,7 +189,7 @@ impl InternalIterator for MergingIterator {
         if self.direction == Direction::Forward {
             self.turn(Direction::Backward)?;
         }
-        let top = self.heap[0];
+        let top = self.heap[0].source;
         let moved = self.sources[top].prev();
         if moved.is_err() {
             self.heap.clear();
