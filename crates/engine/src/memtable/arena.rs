@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{SeqNo, ValueKind};
-use crate::vfs::prefetch::{CACHE_LINE_BYTES, prefetch};
+use crate::vfs::prefetch::{prefetch, prefetch_range};
 
 /// Records stand at multiples of this, and are numbered by it.
 const ALIGNMENT: usize = 8;
@@ -23,6 +23,8 @@ const ALIGNMENT: usize = 8;
 const FIRST_CHUNK_BYTES: usize = 16 << 10;
 /// Chunks of which 16 GiB could be made, more than any memtable comes to.
 const CHUNKS: usize = 20;
+/// Of a record so much is asked of the processor ahead; it goes on by itself.
+const PREFETCHED_BYTES: usize = 1 << 10;
 const HEADER_BYTES: usize = 40;
 const POINTER_BYTES: usize = 24;
 
@@ -177,12 +179,17 @@ impl Arena {
         Record { bytes: chunk.published(offset) }
     }
 
-    /// Asks the processor for a record that will soon be looked at.
+    /// Asks the processor for the front of a record that will soon be looked at.
+    #[inline]
+    pub(super) fn prefetch_front(&self, record: RecordRef) {
+        prefetch(self.record(record).bytes.as_ptr());
+    }
+
+    /// Asks the processor for a record that will soon be looked at, by what its front says of its size.
     #[inline]
     pub(super) fn prefetch(&self, record: RecordRef) {
-        let front = self.record(record).bytes.as_ptr();
-        prefetch(front);
-        prefetch(front.wrapping_add(CACHE_LINE_BYTES));
+        let record = self.record(record);
+        prefetch_range(record.bytes.as_ptr(), record.bytes_in_all().min(PREFETCHED_BYTES));
     }
 
     /// Bytes taken by records.

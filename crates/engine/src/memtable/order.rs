@@ -17,7 +17,10 @@ use crate::iter::InternalIterator;
 use crate::key::{self, SeqNo};
 
 /// So many records ahead are asked for while a cursor moves on: they stand in the order of writing.
-const RECORDS_AHEAD: usize = 6;
+const RECORDS_AHEAD: usize = 4;
+
+/// And their fronts, which tell their sizes, so many.
+const FRONTS_AHEAD: usize = 10;
 
 /// The runs so far.
 #[derive(Debug, Default)]
@@ -179,8 +182,12 @@ impl InternalIterator for RunCursor {
     fn next(&mut self) -> Result<()> {
         assert!(self.valid(), "next is called on a valid cursor");
         self.at += 1;
-        if let Some(&(_, record)) = self.run.records.get(self.at + RECORDS_AHEAD) {
-            self.memtable.arena.prefetch(record);
+        let (records, arena) = (&self.run.records, &self.memtable.arena);
+        if let Some(&(_, record)) = records.get(self.at + FRONTS_AHEAD) {
+            arena.prefetch_front(record);
+        }
+        if let Some(&(_, record)) = records.get(self.at + RECORDS_AHEAD) {
+            arena.prefetch(record);
         }
         Ok(())
     }
