@@ -1,7 +1,8 @@
 //! Several sorted sources as one, in internal order.
 //!
-//! 1. A heap holds the valid sources, the next one to yield at the top.
-//! 2. Moving on advances the top source and sifts it down.
+//! 1. A tree of losers (Knuth, "Sorting and Searching", 5.4.1): its leaves are the sources, each inner
+//!    node keeps the one that lost there, and the winner of all is the current one.
+//! 2. Moving on advances the winner, which then plays its way up again: one comparison for each level.
 //! 3. Turning round places every other source on the far side of the current entry first.
 //!
 //! Sources must not hold two entries with the same user key and SeqNo between them.
@@ -22,88 +23,108 @@ enum Direction {
     Backward,
 }
 
-/// Where a valid source stands.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    /// The front of its key, so that most comparisons need neither source.
-    front: u128,
-    source: usize,
-}
+/// A source's number, or none.
+const NOBODY: usize = usize::MAX;
 
 /// The merge of several sources.
 pub struct MergingIterator {
     sources: Vec<Source>,
-    /// The valid sources as a binary heap, the current one first.
-    heap: Vec<Place>,
+    /// Of each source a number by which most comparisons need neither source: the smaller yields first.
+    /// It is made of the front of the key; a source that has ended has the largest.
+    ranks: Vec<u128>,
+    /// First the winner, then the losers: node `n` is above the nodes `2n` and `2n + 1`, and those behind
+    /// the last are the sources.
+    tree: Vec<usize>,
+    /// Sources that have not ended; 0 before a seek and after an error.
+    live: usize,
     direction: Direction,
 }
 
 impl MergingIterator {
     /// The merge of these sources; not valid until a seek.
     pub fn new(sources: Vec<Source>) -> Self {
-        let heap = Vec::with_capacity(sources.len());
-        MergingIterator { sources, heap, direction: Direction::Forward }
+        let ranks = vec![u128::MAX; sources.len()];
+        let tree = vec![NOBODY; sources.len()];
+        MergingIterator { sources, ranks, tree, live: 0, direction: Direction::Forward }
     }
 
-    /// Where a source stands. Requires: it is valid.
-    fn place(&self, source: usize) -> Place {
-        Place { front: key::front(self.sources[source].internal_key().0), source }
-    }
-
-    /// Whether the source at `a` yields before that at `b` in the current direction.
+    /// Notes where a source stands now; false when it has ended.
     #[inline]
-    fn before(&self, a: Place, b: Place) -> bool {
-        let order = a.front.cmp(&b.front).then_with(|| self.compare_whole(a, b));
+    fn rank(&mut self, source: usize) -> bool {
+        let is_valid = self.sources[source].valid();
+        self.ranks[source] = match (is_valid, self.direction) {
+            (false, _) => u128::MAX,
+            (true, Direction::Forward) => key::front(self.sources[source].user_key()),
+            (true, Direction::Backward) => !key::front(self.sources[source].user_key()),
+        };
+        is_valid
+    }
+
+    /// Whether source `a` yields before source `b` in the current direction.
+    #[inline]
+    fn before(&self, a: usize, b: usize) -> bool {
+        let (a_rank, b_rank) = (self.ranks[a], self.ranks[b]);
+        if a_rank == b_rank { self.whole_before(a, b) } else { a_rank < b_rank }
+    }
+
+    fn whole_before(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (&self.sources[a], &self.sources[b]);
+        if !a.valid() || !b.valid() {
+            return a.valid();
+        }
+        let (a_key, a_seqno) = a.internal_key();
+        let (b_key, b_seqno) = b.internal_key();
+        let order = key::compare(a_key, a_seqno, b_key, b_seqno);
         order
             == if self.direction == Direction::Forward { Ordering::Less } else { Ordering::Greater }
     }
 
-    fn compare_whole(&self, a: Place, b: Place) -> Ordering {
-        let (a_key, a_seqno) = self.sources[a.source].internal_key();
-        let (b_key, b_seqno) = self.sources[b.source].internal_key();
-        key::compare(a_key, a_seqno, b_key, b_seqno)
+    /// Has a source play its way up from its leaf, until it or who has beaten it has won, or waits at a
+    /// node for who comes from the other side.
+    #[inline]
+    fn play(&mut self, source: usize) {
+        let mut winner = source;
+        let mut node = (self.sources.len() + source) / 2;
+        while node > 0 {
+            let other = self.tree[node];
+            if other == NOBODY {
+                self.tree[node] = winner;
+                return;
+            }
+            let other_wins = self.before(other, winner);
+            self.tree[node] = if other_wins { winner } else { other };
+            winner = if other_wins { other } else { winner };
+            node /= 2;
+        }
+        self.tree[0] = winner;
     }
 
     fn rebuild(&mut self, direction: Direction) {
         self.direction = direction;
-        self.heap.clear();
+        self.live = 0;
         for source in 0..self.sources.len() {
-            if self.sources[source].valid() {
-                self.heap.push(self.place(source));
-            }
+            self.live += usize::from(self.rank(source));
         }
-        for at in (0..self.heap.len() / 2).rev() {
-            self.sift_down(at);
-        }
-    }
-
-    fn sift_down(&mut self, mut at: usize) {
-        loop {
-            let mut first = at;
-            for child in [2 * at + 1, 2 * at + 2] {
-                if child < self.heap.len() && self.before(self.heap[child], self.heap[first]) {
-                    first = child;
-                }
-            }
-            if first == at {
-                return;
-            }
-            self.heap.swap(at, first);
-            at = first;
+        self.tree.fill(NOBODY);
+        for source in 0..self.sources.len() {
+            self.play(source);
         }
     }
 
-    /// Restores the heap after the top source moved.
-    fn settle(&mut self) {
-        let source = self.heap[0].source;
-        if self.sources[source].valid() {
-            self.heap[0] = self.place(source);
+    /// Makes another the winner after it moved.
+    fn settle(&mut self, moved: Result<()>) -> Result<()> {
+        if moved.is_err() {
+            self.live = 0;
+            return moved;
+        }
+        let source = self.tree[0];
+        if self.live == 1 {
+            self.live = usize::from(self.sources[source].valid());
         } else {
-            self.heap.swap_remove(0);
+            self.live -= usize::from(!self.rank(source));
+            self.play(source);
         }
-        if self.heap.len() > 1 {
-            self.sift_down(0);
-        }
+        Ok(())
     }
 
     fn seek_all(
@@ -111,7 +132,7 @@ impl MergingIterator {
         direction: Direction,
         mut seek: impl FnMut(&mut Source) -> Result<()>,
     ) -> Result<()> {
-        self.heap.clear();
+        self.live = 0;
         for source in &mut self.sources {
             seek(source)?;
         }
@@ -119,17 +140,17 @@ impl MergingIterator {
         Ok(())
     }
 
-    /// Places every source but the top on the far side of the current entry.
+    /// Places every source but the winner on the far side of the current entry.
     fn turn(&mut self, direction: Direction) -> Result<()> {
-        let top = self.heap[0].source;
-        let (user_key, seqno) = self.sources[top].internal_key();
+        let winner = self.tree[0];
+        let (user_key, seqno) = self.sources[winner].internal_key();
         let user_key = user_key.to_vec();
-        self.heap.clear();
+        self.live = 0;
         for (at, source) in self.sources.iter_mut().enumerate() {
-            if at == top {
+            if at == winner {
                 continue;
             }
-            // The first entry at or after the current one; no source but the top holds it itself.
+            // The first entry at or after the current one; no source but the winner holds it itself.
             source.seek(&user_key, seqno)?;
             if direction == Direction::Backward {
                 if source.valid() {
@@ -140,17 +161,14 @@ impl MergingIterator {
             }
         }
         self.rebuild(direction);
-        // The current entry is the extreme one of its side, so it is on top again.
-        debug_assert_eq!(
-            self.heap.first().map(|place| place.source),
-            Some(top),
-            "the turning source stays current"
-        );
+        // The current entry is the extreme one of its side, so it wins again.
+        debug_assert_eq!(self.tree[0], winner, "the turning source stays current");
         Ok(())
     }
 
-    fn top(&self) -> &Source {
-        &self.sources[self.heap[0].source]
+    fn winner(&self) -> &Source {
+        assert!(self.valid(), "a merge is asked while it is valid");
+        &self.sources[self.tree[0]]
     }
 }
 
@@ -172,60 +190,50 @@ impl InternalIterator for MergingIterator {
     }
 
     fn next(&mut self) -> Result<()> {
+        assert!(self.valid(), "a merge is moved while it is valid");
         if self.direction == Direction::Backward {
             self.turn(Direction::Forward)?;
         }
-        let top = self.heap[0].source;
-        let moved = self.sources[top].next();
-        if moved.is_err() {
-            self.heap.clear();
-            return moved;
-        }
-        self.settle();
-        Ok(())
+        let moved = self.sources[self.tree[0]].next();
+        self.settle(moved)
     }
 
     fn prev(&mut self) -> Result<()> {
+        assert!(self.valid(), "a merge is moved while it is valid");
         if self.direction == Direction::Forward {
             self.turn(Direction::Backward)?;
         }
-        let top = self.heap[0].source;
-        let moved = self.sources[top].prev();
-        if moved.is_err() {
-            self.heap.clear();
-            return moved;
-        }
-        self.settle();
-        Ok(())
+        let moved = self.sources[self.tree[0]].prev();
+        self.settle(moved)
     }
 
     fn valid(&self) -> bool {
-        !self.heap.is_empty()
+        self.live > 0
     }
 
     fn internal_key(&self) -> (&[u8], SeqNo) {
-        self.top().internal_key()
+        self.winner().internal_key()
     }
 
     fn entry(&self) -> Result<EntryRef<'_>> {
-        self.top().entry()
+        self.winner().entry()
     }
 
     fn owned_entry(&self) -> Result<Entry> {
-        self.top().owned_entry()
+        self.winner().owned_entry()
     }
 
     fn expiry(&self) -> Result<Option<u64>> {
-        self.top().expiry()
+        self.winner().expiry()
     }
 
     fn inline_value(&self) -> Result<Option<&[u8]>> {
-        self.top().inline_value()
+        self.winner().inline_value()
     }
 
     /// Of the same source: it comes next, or soon.
     fn values_ahead(&self, steps: usize, tell: &mut dyn FnMut(&ValuePointer)) {
-        self.top().values_ahead(steps, tell);
+        self.winner().values_ahead(steps, tell);
     }
 }
 
