@@ -1,7 +1,7 @@
 //! The records of a memtable in order: sorted when somebody wants to see them, not when written.
 //!
 //! Runs hold sorted records; what was written since the last look is sorted into another run, and
-//! runs are merged when the older one is less than twice as long, so that there are few. A record is
+//! runs are merged when the older one is less than four times as long, so that there are few. A record is
 //! compared by eight bytes of its key that follow what all keys of its run begin with; the key itself
 //! is looked at only where those are equal.
 
@@ -26,7 +26,7 @@ const FRONTS_AHEAD: usize = 10;
 #[derive(Debug, Default)]
 pub(super) struct Order {
     walked: Walk,
-    /// Oldest first; each is at least twice as long as the next.
+    /// Oldest first; each is at least four times as long as the next.
     runs: Vec<Arc<Run>>,
 }
 
@@ -38,7 +38,7 @@ impl Order {
         if !records.is_empty() {
             let mut run = Run::sort(arena, &records);
             while let Some(older) =
-                self.runs.pop_if(|older| older.records.len() < 2 * run.records.len())
+                self.runs.pop_if(|older| older.records.len() < 4 * run.records.len())
             {
                 run = Run::merge(arena, &older, &run);
             }
