@@ -75,7 +75,8 @@ impl Inner {
         let reading = Arc::new(Stopwatch::default());
         let segments = self.state.load().segments.clone();
         let sources = merge.inputs.iter().map(|input| -> Source {
-            Box::new(RunIter::new(input.tables.clone(), false).timed(reading.clone()))
+            let (tables, places) = (Arc::new(input.tables.clone()), 0..input.tables.len());
+            Box::new(RunIter::new(tables, places, false).timed(reading.clone()))
         });
         let job = Job {
             sources: sources.collect(),

@@ -120,12 +120,14 @@ impl Cursor {
         }
         let (start, end) = (bounds.start.as_deref(), bounds.end.as_deref());
         for (_, run) in state.version.runs() {
-            let tables = run.overlapping(start, end);
-            for table in tables.iter().filter(|table| table.properties.range_tombstones > 0) {
-                tombstones.extend(table.range_tombstones());
+            let places = run.places(start, end);
+            if !places.is_empty() {
+                sources.push(Box::new(RunIter::new(run.tables.clone(), places, true)));
             }
-            if !tables.is_empty() {
-                sources.push(Box::new(RunIter::new(tables.to_vec(), true)));
+        }
+        for table in state.version.directory().deleting() {
+            if table.overlaps(start, end) {
+                tombstones.extend(table.range_tombstones());
             }
         }
         tombstones.retain(|tombstone| tombstone.seqno <= seqno);

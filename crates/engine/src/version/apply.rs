@@ -29,7 +29,7 @@ impl Version {
             if !run_ids.insert(run.id) || run.id >= self.next_file_number {
                 return Err(format!("{place} has an id that is not its own"));
             }
-            for table in &run.tables {
+            for table in run.tables.iter() {
                 if !numbers.insert(table.number) || table.number >= self.next_file_number {
                     return Err(format!("table {table:?} has a number that is not its own"));
                 }
@@ -100,7 +100,7 @@ impl Version {
         for clipped in &edit.clipped {
             let level = &mut self.levels[clipped.level];
             let (run, at) = level.position(clipped.number).ok_or_else(|| absent(clipped.number))?;
-            let table = &mut level.runs[run].tables[at];
+            let table = &mut level.runs[run].tables_mut()[at];
             if clipped.smallest < table.smallest {
                 return Err(misfit(format!("table {} is clipped to more", clipped.number)));
             }
@@ -139,7 +139,7 @@ impl Version {
     fn take(&mut self, level: usize, number: u64) -> Result<Arc<LiveTable>> {
         let level = &mut self.levels[level];
         let (run, at) = level.position(number).ok_or_else(|| absent(number))?;
-        Ok(level.runs[run].tables.remove(at))
+        Ok(level.runs[run].tables_mut().remove(at))
     }
 }
 

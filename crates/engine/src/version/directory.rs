@@ -29,6 +29,8 @@ pub(crate) struct Directory {
     ends: Box<[u64]>,
     slots: Box<[Slot]>,
     runs: Box<[RunSlots]>,
+    /// The tables that have deleted ranges, which few have.
+    deleting: Box<[Arc<LiveTable>]>,
 }
 
 /// A run: which of the slots are its tables.
@@ -89,6 +91,10 @@ impl Directory {
             starts: tables().map(|table| word(&table.smallest)).collect(),
             ends: tables().map(|table| word(&table.largest)).collect(),
             slots: tables().map(Slot::new).collect(),
+            deleting: tables()
+                .filter(|table| table.properties.range_tombstones > 0)
+                .cloned()
+                .collect(),
             runs: runs.into(),
             prefix,
         }
@@ -98,6 +104,11 @@ impl Directory {
     #[inline]
     pub(crate) fn runs(&self) -> &[RunSlots] {
         &self.runs
+    }
+
+    /// The tables that have deleted ranges.
+    pub(crate) fn deleting(&self) -> &[Arc<LiveTable>] {
+        &self.deleting
     }
 
     /// Of each of at most `RUNS_AHEAD` runs, the one table that may hold a key; `hash` is `key::hash` of
@@ -171,7 +182,7 @@ mod tests {
             keys.sort();
             keys.dedup();
             let tables: Vec<_> = keys.chunks_exact(2).map(table).collect();
-            Level { runs: vec![Run { id: id as u64, tables }] }
+            Level { runs: vec![Run { id: id as u64, tables: tables.into() }] }
         };
         runs.iter().enumerate().map(run).collect()
     }

@@ -3,6 +3,7 @@
 //! Invariant: tables of a run ascend by key and are disjoint in what is visible of them; runs of a
 //! level descend by id, newest first.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::table::LiveTable;
@@ -12,8 +13,8 @@ use super::table::LiveTable;
 pub struct Run {
     /// Its number, from the counter of file numbers: unique in the store, larger in newer runs.
     pub id: u64,
-    /// Ascending by key.
-    pub tables: Vec<Arc<LiveTable>>,
+    /// Ascending by key. Shared by the versions that have the same, and by cursors.
+    pub tables: Arc<Vec<Arc<LiveTable>>>,
 }
 
 impl Run {
@@ -27,13 +28,18 @@ impl Run {
 
     /// The tables that may hold a key of `[start, end)`; `None` is unbounded.
     pub fn overlapping(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> &[Arc<LiveTable>] {
+        &self.tables[self.places(start, end)]
+    }
+
+    /// As `overlapping`, where they stand in the run.
+    pub fn places(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Range<usize> {
         let from =
             start.map_or(0, |start| self.tables.partition_point(|table| table.ends_by(start)));
         let to = end.map_or(self.tables.len(), |end| {
             self.tables.partition_point(|table| table.smallest[..] < *end)
         });
         // Of an empty range, `to` may come first.
-        &self.tables[from.min(to)..to]
+        from.min(to)..to
     }
 
     /// Bytes of its files.
@@ -41,10 +47,15 @@ impl Run {
         self.tables.iter().map(|table| table.bytes()).sum()
     }
 
+    /// The tables, to change those of this version alone.
+    pub(super) fn tables_mut(&mut self) -> &mut Vec<Arc<LiveTable>> {
+        Arc::make_mut(&mut self.tables)
+    }
+
     /// Adds a table in its place.
     pub(super) fn insert(&mut self, table: Arc<LiveTable>) {
         let at = self.tables.partition_point(|other| other.smallest < table.smallest);
-        self.tables.insert(at, table);
+        self.tables_mut().insert(at, table);
     }
 }
 
@@ -64,7 +75,7 @@ impl Level {
 
     /// Its tables, run by run.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<LiveTable>> {
-        self.runs.iter().flat_map(|run| &run.tables)
+        self.runs.iter().flat_map(|run| run.tables.iter())
     }
 
     /// Bytes of its files.
@@ -75,7 +86,7 @@ impl Level {
     pub(super) fn run_or_new(&mut self, id: u64) -> &mut Run {
         let at = self.runs.partition_point(|run| run.id > id);
         if self.runs.get(at).is_none_or(|run| run.id != id) {
-            self.runs.insert(at, Run { id, tables: Vec::new() });
+            self.runs.insert(at, Run { id, tables: Arc::default() });
         }
         &mut self.runs[at]
     }

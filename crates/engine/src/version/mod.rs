@@ -87,7 +87,7 @@ impl Version {
     ) -> Result<Version> {
         let mut version = self.clone();
         for run in version.levels.iter_mut().flat_map(|level| &mut level.runs) {
-            for table in &mut run.tables {
+            for table in run.tables_mut() {
                 *table = Arc::new(opener(table.meta.clone())?);
             }
         }

@@ -1,5 +1,6 @@
 //! A cursor over the tables of a run, one after another, within their visible bounds.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::LiveTable;
@@ -12,7 +13,9 @@ use crate::stages::Stopwatch;
 
 /// A cursor over a run. Tables are entered only when it comes to them.
 pub struct RunIter {
-    tables: Vec<Arc<LiveTable>>,
+    tables: Arc<Vec<Arc<LiveTable>>>,
+    /// Which of them it goes through.
+    places: Range<usize>,
     fill_cache: bool,
     watch: Option<Arc<Stopwatch>>,
     /// The table it is in, and the cursor there.
@@ -20,15 +23,25 @@ pub struct RunIter {
 }
 
 impl RunIter {
-    /// A cursor over tables of one run, ascending by key; `fill_cache` false leaves the block cache
-    /// to others.
-    pub fn new(tables: Vec<Arc<LiveTable>>, fill_cache: bool) -> RunIter {
-        RunIter { tables, fill_cache, watch: None, current: None }
+    /// A cursor over those tables of one run, ascending by key, that stand at `places`; `fill_cache`
+    /// false leaves the block cache to others.
+    pub fn new(
+        tables: Arc<Vec<Arc<LiveTable>>>,
+        places: Range<usize>,
+        fill_cache: bool,
+    ) -> RunIter {
+        RunIter { tables, places, fill_cache, watch: None, current: None }
     }
 
     /// Has `watch` told how long blocks take to get.
     pub fn timed(self, watch: Arc<Stopwatch>) -> RunIter {
         RunIter { watch: Some(watch), ..self }
+    }
+
+    /// The place of the first table of which this is true, as it is of all behind it.
+    fn first_where(&self, is_behind: impl Fn(&LiveTable) -> bool) -> usize {
+        let tables = &self.tables[self.places.clone()];
+        self.places.start + tables.partition_point(|table| !is_behind(table))
     }
 
     fn enter(&mut self, at: usize) -> &mut TableIter {
@@ -38,7 +51,7 @@ impl RunIter {
 
     /// Goes on to the first entry of the tables from `at`.
     fn first_from(&mut self, mut at: usize) -> Result<()> {
-        while at < self.tables.len() {
+        while at < self.places.end {
             let smallest = self.tables[at].smallest.clone();
             let iter = self.enter(at);
             iter.seek(&smallest, SEQNO_MAX)?;
@@ -53,7 +66,7 @@ impl RunIter {
 
     /// Goes back to the last visible entry of the tables before `at`.
     fn last_before(&mut self, mut at: usize) -> Result<()> {
-        while at > 0 {
+        while at > self.places.start {
             at -= 1;
             self.enter(at).seek_to_last()?;
             if self.is_visible() {
@@ -77,16 +90,16 @@ impl RunIter {
 
 impl InternalIterator for RunIter {
     fn seek_to_first(&mut self) -> Result<()> {
-        self.first_from(0)
+        self.first_from(self.places.start)
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.last_before(self.tables.len())
+        self.last_before(self.places.end)
     }
 
     fn seek(&mut self, user_key: &[u8], seqno: SeqNo) -> Result<()> {
-        let at = self.tables.partition_point(|table| table.ends_by(user_key));
-        if at == self.tables.len() {
+        let at = self.first_where(|table| !table.ends_by(user_key));
+        if at == self.places.end {
             self.current = None;
             return Ok(());
         }
@@ -99,11 +112,12 @@ impl InternalIterator for RunIter {
     }
 
     fn seek_before(&mut self, user_key: &[u8]) -> Result<()> {
-        let after = self.tables.partition_point(|table| table.smallest[..] < *user_key);
-        let Some(at) = after.checked_sub(1) else {
+        let after = self.first_where(|table| table.smallest[..] >= *user_key);
+        if after == self.places.start {
             self.current = None;
             return Ok(());
-        };
+        }
+        let at = after - 1;
         self.enter(at).seek_before(user_key)?;
         if self.is_visible() { Ok(()) } else { self.last_before(at) }
     }

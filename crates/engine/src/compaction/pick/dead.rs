@@ -14,7 +14,7 @@ pub(super) fn dead_tables(version: &Version, options: &PickOptions<'_>) -> Optio
     let deleted = Deleted::new(version, options);
     let mut tables = Vec::new();
     for (level, run) in version.runs() {
-        for table in &run.tables {
+        for table in run.tables.iter() {
             let busy = options.busy.iter().any(|job| job.slice.overlaps(table));
             if !busy
                 && (deleted.covers(table, options.snapshots)

@@ -131,7 +131,7 @@ impl<'v, 'o> Picker<'v, 'o> {
             return Some(None);
         }
         Some(Some(Choice::Move(Move {
-            tables: run.tables.clone(),
+            tables: run.tables.to_vec(),
             from_level: level,
             to_level: level + 1,
             run: OutputRun::Existing(run.id),
@@ -141,7 +141,7 @@ impl<'v, 'o> Picker<'v, 'o> {
     /// A table of mostly tombstones, or an expired one, with everything older in its range.
     fn hiding_table(&self) -> Option<Choice> {
         for (level, run) in self.version.runs() {
-            for table in &run.tables {
+            for table in run.tables.iter() {
                 let properties = &table.properties;
                 let expired = dead::is_expired(table, self.options.now_ms);
                 if properties.tombstones.saturating_mul(2) <= properties.entries && !expired {
@@ -277,7 +277,7 @@ impl Sweep<'_, '_> {
     /// The leftmost job that is free.
     fn first_job(&self) -> Option<Choice> {
         let leaving = self.sources.iter().filter(|source| source.leaves);
-        let tables = leaving.flat_map(|source| &source.run.tables);
+        let tables = leaving.flat_map(|source| source.run.tables.iter());
         let mut starts: Vec<_> = tables.map(|table| table.smallest.clone()).collect();
         starts.sort();
         starts.dedup();
@@ -289,7 +289,7 @@ impl Sweep<'_, '_> {
 /// at its end; runs that came since begin further left, and wait until those are gone. Without this,
 /// each new run would start the sweep over, in jobs that leave many small runs.
 fn unfinished(runs: &[Run]) -> &[Run] {
-    let tables = runs.iter().flat_map(|run| &run.tables);
+    let tables = runs.iter().flat_map(|run| run.tables.iter());
     let clips = tables.filter(|table| table.is_clipped()).map(|table| &table.smallest);
     let Some(reached) = clips.max() else {
         return runs;
