@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::coding::{Decoder, put_bytes, put_varint};
 use crate::key::{self, KEY_BYTES_MAX};
 use crate::sstable::frame::TRAILER_BYTES;
+use crate::sstable::sorted_words::SortedWords;
 
 /// Data blocks start at multiples of this.
 pub(super) const BLOCK_ALIGNMENT: u64 = 8;
@@ -83,9 +84,9 @@ pub(super) struct Fences {
     fences: Box<[Fence]>,
     /// Bytes that all first keys begin with.
     common_bytes: usize,
-    /// Eight bytes of each first key behind those, big-endian: a search looks at these, which lie
-    /// together, and at whole keys only where they are equal.
-    words: Box<[u64]>,
+    /// Eight bytes of each first key behind those, big-endian: a search looks at these, and at whole
+    /// keys only where they are equal.
+    words: SortedWords,
 }
 
 impl Fences {
@@ -125,7 +126,9 @@ impl Fences {
             (Some(first), Some(last)) => key::common_prefix(key_of(first), key_of(last)),
             _ => 0,
         };
-        let words = fences.iter().map(|fence| key::word(&key_of(fence)[common_bytes..])).collect();
+        let words: Vec<u64> =
+            fences.iter().map(|fence| key::word(&key_of(fence)[common_bytes..])).collect();
+        let words = SortedWords::new(&words);
         Some(Fences { fences: fences.into_boxed_slice(), common_bytes, words, section })
     }
 
@@ -175,10 +178,11 @@ impl Fences {
             return if user_key < common { 0 } else { self.len() };
         };
         let word = key::word(rest);
-        let below = self.words.partition_point(|&other| other < word);
-        let same = self.words[below..].partition_point(|&other| other == word);
-        let same = &self.fences[below..below + same];
-        below + same.partition_point(|fence| self.key_of(fence) < user_key)
+        let (below, may_be_next) = self.words.search(word);
+        if !may_be_next {
+            return below;
+        }
+        below + self.fences[below..].partition_point(|fence| self.key_of(fence) < user_key)
     }
 
     /// Offset behind the last block.
@@ -188,7 +192,7 @@ impl Fences {
 
     /// Memory held, the section included.
     pub(super) fn resident_bytes(&self) -> usize {
-        self.section.len() + size_of_val(&*self.fences) + size_of_val(&*self.words)
+        self.section.len() + size_of_val(&*self.fences) + self.words.resident_bytes()
     }
 
     #[inline]

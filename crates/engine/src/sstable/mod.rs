@@ -12,6 +12,7 @@ mod frame;
 mod footer;
 mod block;
 mod point_index;
+mod sorted_words;
 mod fences;
 mod range_deletions;
 mod properties;
