@@ -59,23 +59,24 @@ pub fn compare(a_key: &[u8], a_seqno: SeqNo, b_key: &[u8], b_seqno: SeqNo) -> Or
 /// smaller is of the smaller key.
 #[inline]
 pub fn word(key: &[u8]) -> u64 {
-    if let Some(eight) = key.first_chunk() {
-        return u64::from_be_bytes(*eight);
-    }
-    let mut bytes = [0; 8];
-    bytes[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(bytes)
+    u64::from_be_bytes(filled_up(key))
 }
 
 /// As `word`, of the first sixteen bytes.
 #[inline]
 pub fn front(key: &[u8]) -> u128 {
-    if let Some(sixteen) = key.first_chunk() {
-        return u128::from_be_bytes(*sixteen);
+    u128::from_be_bytes(filled_up(key))
+}
+
+/// The first bytes of a key, zeros for what is missing.
+#[inline]
+fn filled_up<const N: usize>(key: &[u8]) -> [u8; N] {
+    if let Some(front) = key.first_chunk() {
+        return *front;
     }
-    let mut bytes = [0; 16];
+    let mut bytes = [0; N];
     bytes[..key.len()].copy_from_slice(key);
-    u128::from_be_bytes(bytes)
+    bytes
 }
 
 /// Whether two keys are the same. Neighbours differ near their ends, so those are looked at first,

@@ -102,11 +102,9 @@ impl MergingIterator {
     fn rebuild(&mut self, direction: Direction) {
         self.direction = direction;
         self.live = 0;
-        for source in 0..self.sources.len() {
-            self.live += usize::from(self.rank(source));
-        }
         self.tree.fill(NOBODY);
         for source in 0..self.sources.len() {
+            self.live += usize::from(self.rank(source));
             self.play(source);
         }
     }
@@ -119,6 +117,7 @@ impl MergingIterator {
         }
         let source = self.tree[0];
         if self.live == 1 {
+            // It wins as long as it lasts.
             self.live = usize::from(self.sources[source].valid());
         } else {
             self.live -= usize::from(!self.rank(source));
@@ -309,7 +308,10 @@ mod tests {
             let mut all = Vec::new();
             let mut lists = vec![Vec::new(), Vec::new(), Vec::new(), Vec::new()];
             for seqno in 1..=random(40) + 1 {
-                let item = (vec![b'a' + random(8) as u8], seqno);
+                // Keys that differ in their first byte, in zeros at their end, or behind sixteen bytes.
+                let mut key = vec![b'a' + random(8) as u8];
+                key.resize([1, 2, 17][random(3) as usize], 0);
+                let item = (key, seqno);
                 lists[random(4) as usize].push(item.clone());
                 all.push(item);
             }

@@ -1,7 +1,7 @@
 //! The records of a memtable in order: sorted when somebody wants to see them, not when written.
 //!
 //! Runs hold sorted records; what was written since the last look is sorted into another run, and
-//! runs are merged when the older one is less than four times as long, so that there are few. A record is
+//! runs are merged when the older one is not much longer, so that there are few. A record is
 //! compared by eight bytes of its key that follow what all keys of its run begin with; the key itself
 //! is looked at only where those are equal.
 
@@ -22,11 +22,15 @@ const RECORDS_AHEAD: usize = 4;
 /// And their fronts, which tell their sizes, so many.
 const FRONTS_AHEAD: usize = 10;
 
+/// A run is at least so many times as long as the next: with 2, 4 and 8 an operation of `ycsb-e` takes
+/// 6.42, 5.93 and 5.93 us.
+const TIMES_AS_LONG: usize = 4;
+
 /// The runs so far.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     walked: Walk,
-    /// Oldest first; each is at least four times as long as the next.
+    /// Oldest first; each is `TIMES_AS_LONG` as long as the next, or longer.
     runs: Vec<Arc<Run>>,
 }
 
@@ -38,7 +42,7 @@ impl Order {
         if !records.is_empty() {
             let mut run = Run::sort(arena, &records);
             while let Some(older) =
-                self.runs.pop_if(|older| older.records.len() < 4 * run.records.len())
+                self.runs.pop_if(|older| older.records.len() < TIMES_AS_LONG * run.records.len())
             {
                 run = Run::merge(arena, &older, &run);
             }

@@ -55,11 +55,10 @@ pub(crate) struct Slot {
 
 impl Slot {
     fn new(live: &Arc<LiveTable>) -> Slot {
-        let table = live.table.as_ref();
         Slot {
             live: live.clone(),
-            index: table.map(|table| table.point_index().clone()),
-            has_range_tombstones: table.is_some_and(|table| !table.range_tombstones().is_empty()),
+            index: live.table.as_ref().map(|table| table.point_index().clone()),
+            has_range_tombstones: live.properties.range_tombstones > 0,
         }
     }
 
@@ -87,14 +86,13 @@ impl Directory {
             to += run.tables.len();
             runs.push(RunSlots { level, from, to });
         }
+        let slots: Box<[Slot]> = tables().map(Slot::new).collect();
+        let deleting = slots.iter().filter(|slot| slot.has_range_tombstones);
         Directory {
             starts: tables().map(|table| word(&table.smallest)).collect(),
             ends: tables().map(|table| word(&table.largest)).collect(),
-            slots: tables().map(Slot::new).collect(),
-            deleting: tables()
-                .filter(|table| table.properties.range_tombstones > 0)
-                .cloned()
-                .collect(),
+            deleting: deleting.map(|slot| slot.live.clone()).collect(),
+            slots,
             runs: runs.into(),
             prefix,
         }

@@ -38,10 +38,10 @@ impl RunIter {
         RunIter { watch: Some(watch), ..self }
     }
 
-    /// The place of the first table of which this is true, as it is of all behind it.
-    fn first_where(&self, is_behind: impl Fn(&LiveTable) -> bool) -> usize {
+    /// The place behind the tables of which this is true; they come first.
+    fn place_behind(&self, is_before: impl Fn(&LiveTable) -> bool) -> usize {
         let tables = &self.tables[self.places.clone()];
-        self.places.start + tables.partition_point(|table| !is_behind(table))
+        self.places.start + tables.partition_point(|table| is_before(table))
     }
 
     fn enter(&mut self, at: usize) -> &mut TableIter {
@@ -98,7 +98,7 @@ impl InternalIterator for RunIter {
     }
 
     fn seek(&mut self, user_key: &[u8], seqno: SeqNo) -> Result<()> {
-        let at = self.first_where(|table| !table.ends_by(user_key));
+        let at = self.place_behind(|table| table.ends_by(user_key));
         if at == self.places.end {
             self.current = None;
             return Ok(());
@@ -112,7 +112,7 @@ impl InternalIterator for RunIter {
     }
 
     fn seek_before(&mut self, user_key: &[u8]) -> Result<()> {
-        let after = self.first_where(|table| table.smallest[..] >= *user_key);
+        let after = self.place_behind(|table| table.smallest[..] < *user_key);
         if after == self.places.start {
             self.current = None;
             return Ok(());

@@ -1,7 +1,7 @@
 //! Asking the processor for memory ahead of its use.
 
 /// Bytes of a cache line, on the processors that matter here; where it is wrong, it is only slower.
-pub const CACHE_LINE_BYTES: usize = 64;
+const CACHE_LINE_BYTES: usize = 64;
 
 /// Asks for the cache line at this address. It changes nothing but how soon its bytes are there.
 #[cfg(target_arch = "x86_64")]

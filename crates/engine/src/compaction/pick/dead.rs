@@ -81,8 +81,7 @@ struct Deleted {
 
 impl Deleted {
     fn new(version: &Version, options: &PickOptions<'_>) -> Deleted {
-        let tables = version.tables().filter(|(_, table)| table.properties.range_tombstones > 0);
-        let visible = tables.flat_map(|(_, table)| {
+        let visible = version.directory().deleting().iter().flat_map(|table| {
             let visible_end = table.end();
             (options.range_tombstones)(table).into_iter().filter_map(move |deleted| {
                 let start = deleted.start.max(table.smallest.clone());
