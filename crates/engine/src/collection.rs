@@ -27,6 +27,12 @@ impl SegmentShare {
     }
 }
 
+/// Dead bytes in the segments that are worth collecting: what collection has before it.
+pub fn backlog(segments: &[SegmentShare], live_ratio: f64) -> u64 {
+    let worthwhile = segments.iter().filter(|segment| segment.live_share() <= live_ratio);
+    worthwhile.map(|segment| segment.bytes.saturating_sub(segment.live_bytes)).sum()
+}
+
 /// The segments to collect together into one of at most about `output_bytes_max`; empty for none.
 pub fn pick(
     segments: &[SegmentShare],
@@ -87,6 +93,15 @@ mod tests {
     fn one_output_holds_what_is_collected() {
         check(&[(1, 200, 90), (2, 200, 90)], false, &[1]);
         check(&[(1, 900, 300)], false, &[1]);
+    }
+
+    #[test]
+    fn the_backlog_is_what_is_dead_where_collecting_is_worth_it() {
+        let shares = [(100, 60), (100, 40), (100, 0), (100, 120)];
+        let shares =
+            shares.map(|(bytes, live_bytes)| SegmentShare { number: 1, bytes, live_bytes });
+        assert_eq!(backlog(&shares, 0.5), 160);
+        assert_eq!(backlog(&shares, 0.0), 100);
     }
 
     #[test]

@@ -3,14 +3,19 @@
 //! Below half pressure nothing is slowed. From there each written byte owes time, so that at full
 //! pressure writers are let in just as fast as flushes drain. When a flush takes longer than flushes
 //! do, as when the disk is slow to sync, writers are slowed further, the more the longer it takes, so
-//! that the room that is left lasts and nobody has to wait for its end. A debt is slept off once it is
-//! worth a sleep, a few milliseconds at a time.
+//! that the room that is left lasts and nobody has to wait for its end. Writers who overwrite faster than
+//! merges and collection find and free what is dead are slowed too, the more the further those lag, so
+//! that a store doesn't take ever more of the disk. A debt is slept off once it is worth a sleep, a few
+//! milliseconds at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Pressure from which writers are slowed.
 pub const PRESSURE_SLOW: f64 = 0.5;
+
+/// Work that slows writers and never has them wait adds at most so much to that.
+pub const SLOWED_SHARE: f64 = 0.45;
 
 /// A sleep is worth making from this debt on. Of many small writes few sleep then: at 800,000 puts a
 /// second, sleeps of 0.1 ms were more than one put in a thousand, which made them the 99.9th percentile.
@@ -36,16 +41,30 @@ pub fn pressure(
     let memory = immutable_bytes as f64 / room as f64;
     let (slow, stop) = (level_runs_max * 3, level_runs_max * 8);
     let runs = l0_runs.saturating_sub(slow) as f64 / (stop - slow) as f64;
-    memory.min(1.0).max(
-        (PRESSURE_SLOW + runs * (0.95 - PRESSURE_SLOW)).min(0.95) * f64::from(u8::from(runs > 0.0)),
-    )
+    let slowed = if runs > 0.0 { PRESSURE_SLOW + runs.min(1.0) * SLOWED_SHARE } else { 0.0 };
+    memory.min(1.0).max(slowed)
 }
 
-/// How far flushes lag, as a writer meets it.
+/// Writers who are slowed as much as merges and collection can ask for still write so many bytes a second.
+const LAGGING_BYTES_PER_S: f64 = (128 << 20) as f64;
+
+/// How far merges and collection lag, 0.0 to 1.0.
+///
+/// `uncollected_bytes` is what L0 holds and points at, and what is known to be dead and not yet freed: of
+/// overwrites a merge makes one of the other. `merge_bytes` is what L0 holds at most when it is merged.
+/// So much is usual, and so is a quarter of what the store holds; twice as much is all of the lag.
+pub fn lag_in_space(uncollected_bytes: u64, merge_bytes: u64, live_bytes: u64) -> f64 {
+    let usual = (merge_bytes as f64 + live_bytes as f64 / 4.0).max(1.0);
+    ((uncollected_bytes as f64 - usual) / usual).clamp(0.0, 1.0)
+}
+
+/// How far background work lags, as a writer meets it.
 #[derive(Debug, Clone, Copy)]
 pub struct Lag {
     /// As [`pressure`].
     pub pressure: f64,
+    /// As [`lag_in_space`].
+    pub in_space: f64,
     /// Bytes that memtables may still take before writers must wait.
     pub left_bytes: u64,
     /// Bytes that one flush makes room for.
@@ -71,10 +90,29 @@ impl Throttle {
         self.drain_bytes_per_s.store(smoothed.max(1 << 20), Ordering::Relaxed);
     }
 
-    /// What the writer of `bytes` must sleep now.
-    pub fn delay(&self, bytes: u64, lag: &Lag) -> Option<Duration> {
-        if lag.pressure <= PRESSURE_SLOW {
+    /// What the writer of a record of `record_bytes`, of which memtables take `memtable_bytes`, must
+    /// sleep now.
+    pub fn delay(&self, record_bytes: u64, memtable_bytes: u64, lag: &Lag) -> Option<Duration> {
+        // Slowly at first: who writes a little faster than is kept up is slowed a little.
+        let for_space = record_bytes as f64 * lag.in_space.powi(2) / LAGGING_BYTES_PER_S;
+        let owed_s = for_space.max(self.owed_for_flushes_s(memtable_bytes, lag));
+        let owed = (owed_s * 1e9).min(SLEEP_MAX.as_nanos() as f64) as u64;
+        if owed == 0 {
             return None;
+        }
+        let total = self.owed_ns.fetch_add(owed, Ordering::Relaxed) + owed;
+        if total < SLEEP_NS_MIN {
+            return None;
+        }
+        let slept = total.min(SLEEP_MAX.as_nanos() as u64);
+        self.owed_ns.fetch_sub(slept, Ordering::Relaxed);
+        Some(Duration::from_nanos(slept))
+    }
+
+    /// What so many bytes in memtables owe to flushes, in seconds.
+    fn owed_for_flushes_s(&self, memtable_bytes: u64, lag: &Lag) -> f64 {
+        if lag.pressure <= PRESSURE_SLOW {
+            return 0.0;
         }
         let drain = self.drain_bytes_per_s.load(Ordering::Relaxed).max(16 << 20) as f64;
         // From nothing at the threshold to the whole drain time of the bytes at full pressure.
@@ -83,15 +121,7 @@ impl Throttle {
         // A flush that takes long is taken to last as long again: what is left must do until then.
         let overdue_s = lag.since_progress.as_secs_f64() - lag.flush_bytes as f64 / drain;
         let overdue = overdue_s.max(0.0) / lag.left_bytes.max(1) as f64;
-        let owed =
-            (bytes as f64 * usual.max(overdue) * 1e9).min(SLEEP_MAX.as_nanos() as f64) as u64;
-        let total = self.owed_ns.fetch_add(owed, Ordering::Relaxed) + owed;
-        if total < SLEEP_NS_MIN {
-            return None;
-        }
-        let slept = total.min(SLEEP_MAX.as_nanos() as u64);
-        self.owed_ns.fetch_sub(slept, Ordering::Relaxed);
-        Some(Duration::from_nanos(slept))
+        memtable_bytes as f64 * usual.max(overdue)
     }
 }
 
@@ -109,9 +139,31 @@ mod tests {
         assert!(pressure(0, 256, 64, 1000, 8) < 1.0, "runs alone never stop writers");
     }
 
+    #[test]
+    fn space_lags_beyond_a_merge_and_a_quarter_of_the_store() {
+        assert_eq!(lag_in_space(0, 0, 0), 0.0);
+        assert_eq!(lag_in_space(350, 100, 1000), 0.0);
+        assert_eq!(lag_in_space(525, 100, 1000), 0.5);
+        assert_eq!(lag_in_space(5000, 100, 1000), 1.0);
+    }
+
+    #[test]
+    fn who_overwrites_faster_than_is_freed_is_slowed_by_what_it_writes() {
+        let slept = |in_space, record_bytes| {
+            let throttle = Throttle::default();
+            let lag = Lag { in_space, ..lag(0.0, 64 << 20, 60_000) };
+            let delays = (0..10_000).filter_map(|_| throttle.delay(record_bytes, 10, &lag));
+            delays.map(|delay| delay.as_secs_f64()).sum::<f64>()
+        };
+        assert_eq!(slept(0.0, 4096), 0.0);
+        let all = (10_000 * 4096) as f64 / LAGGING_BYTES_PER_S;
+        assert!((slept(1.0, 4096) - all).abs() < 0.01 * all);
+        assert!((slept(0.5, 4096) - all / 4.0).abs() < 0.02 * all);
+    }
+
     fn lag(pressure: f64, left_bytes: u64, since_progress_ms: u64) -> Lag {
         let since_progress = Duration::from_millis(since_progress_ms);
-        Lag { pressure, left_bytes, flush_bytes: 8 << 20, since_progress }
+        Lag { pressure, in_space: 0.0, left_bytes, flush_bytes: 8 << 20, since_progress }
     }
 
     #[test]
@@ -122,7 +174,7 @@ mod tests {
         let mut longest = Duration::ZERO;
         // A writer at 100 MB/s, for two seconds in which nothing is flushed.
         while now < Duration::from_secs(2) {
-            let delay = throttle.delay(100, &lag(0.7, left, now.as_millis() as u64));
+            let delay = throttle.delay(100, 100, &lag(0.7, left, now.as_millis() as u64));
             longest = longest.max(delay.unwrap_or_default());
             now += Duration::from_micros(1) + delay.unwrap_or_default();
             left = left.checked_sub(100).expect("there is room");
@@ -134,10 +186,11 @@ mod tests {
     fn delays_are_short_and_add_up_to_the_drain_time() {
         let throttle = Throttle::default();
         throttle.note_drain(100 << 20, Duration::from_secs(1));
-        assert_eq!(throttle.delay(1 << 20, &lag(0.5, 64 << 20, 0)), None);
+        assert_eq!(throttle.delay(1 << 20, 1 << 20, &lag(0.5, 64 << 20, 0)), None);
         let mut slept = Duration::ZERO;
         for _ in 0..10_240 {
-            let delay = throttle.delay(10 << 10, &lag(1.0, 64 << 20, 0)).unwrap_or_default();
+            let delay =
+                throttle.delay(10 << 10, 10 << 10, &lag(1.0, 64 << 20, 0)).unwrap_or_default();
             assert!(delay <= SLEEP_MAX);
             slept += delay;
         }

@@ -105,6 +105,13 @@ impl<'a> PreparedGroup<'a> {
         record_bytes(self.meta_bytes(), self.value_bytes)
     }
 
+    /// About what memtables take of it: all but the values that stay in the journal.
+    pub fn memtable_bytes(&self) -> u64 {
+        let lens = self.values().iter().map(|value| value.len());
+        let inline: usize = lens.filter(|&len| len < self.inline_max_bytes).sum();
+        (self.meta.len() + inline) as u64
+    }
+
     pub(super) fn meta(&self) -> &[u8] {
         &self.meta
     }

@@ -31,6 +31,10 @@ pub const SPARES_MIN: usize = 2;
 /// the fastest writer measured fills two.
 const SPARES_MAX: usize = 8;
 
+/// While the store is written, files of dead segments are kept up to this share of what it holds, as a
+/// divisor: a merge finds many dead at once, and as many are wanted until the next.
+const KEPT_SHARE: u64 = 4;
+
 /// How segments are made.
 #[derive(Debug, Clone, Copy)]
 pub struct SegmentOptions {
@@ -189,13 +193,18 @@ impl SegmentPool {
     /// The smallest size, doubled while the journal is at least two such segments large: small stores stay
     /// small, and large ones soon wait for few new files. What a store at rest has too much, it gives back.
     pub fn target_bytes(&self) -> u64 {
-        let dead = self.dead_bytes.load(Ordering::Relaxed);
-        let scale = self.scale_bytes.load(Ordering::Relaxed).saturating_sub(dead);
+        let held = self.held_bytes();
         let mut target = self.options.segment_bytes_min;
-        while target < self.options.segment_bytes_max && scale >= target.saturating_mul(4) {
+        while target < self.options.segment_bytes_max && held >= target.saturating_mul(4) {
             target *= 2;
         }
         target.min(self.options.segment_bytes_max)
+    }
+
+    /// About what the store holds: the journal's length without what is dead of it.
+    fn held_bytes(&self) -> u64 {
+        let dead = self.dead_bytes.load(Ordering::Relaxed);
+        self.scale_bytes.load(Ordering::Relaxed).saturating_sub(dead)
     }
 
     /// Whether `prepare` would make a segment.
@@ -311,11 +320,18 @@ impl SegmentPool {
         self.is_disk_full.load(Ordering::Relaxed)
     }
 
-    /// Removes a spare, to make room on a full disk for work that frees more; whether there was one.
+    /// Removes the files of dead segments, or else a spare, to make room on a full disk for work that
+    /// frees more; whether there was any.
     pub fn release_spare(&self) -> bool {
-        let Some(spare) = self.inner.lock().ready.pop_back() else { return false };
-        self.remove(&spare.path);
-        true
+        let released: Vec<PathBuf> = {
+            let mut inner = self.inner.lock();
+            match &inner.returned[..] {
+                [] => inner.ready.pop_back().into_iter().map(|spare| spare.path).collect(),
+                _ => inner.returned.drain(..).map(|file| file.path).collect(),
+            }
+        };
+        released.iter().for_each(|path| self.remove(path));
+        !released.is_empty()
     }
 
     /// Undoes a `take` whose segment could not be started; best effort.
@@ -351,13 +367,18 @@ impl SegmentPool {
     }
 
     fn keep_or_remove(&self, file: Returned) {
+        let target = self.target_bytes();
+        let kept_bytes = match self.is_disk_full() {
+            true => 0,
+            false => self.held_bytes() / KEPT_SHARE,
+        };
         {
             let mut inner = self.inner.lock();
             let held = inner.ready.len() + inner.preparing + inner.returned.len();
             // One more than is held ready: a spare is made as soon as one is taken, a while before the
             // file that could have been it comes back.
-            let is_wanted = held <= inner.wanted && !inner.is_resting;
-            if is_wanted && file.capacity == self.target_bytes() {
+            let is_wanted = held <= inner.wanted || held as u64 * target < kept_bytes;
+            if is_wanted && !inner.is_resting && file.capacity == target {
                 inner.returned.push(file);
                 return;
             }

@@ -415,6 +415,39 @@ fn a_dead_segment_becomes_a_spare_and_a_fourth_is_removed() {
 }
 
 #[test]
+fn a_large_journal_keeps_more_of_its_dead_segments_until_it_rests_or_the_disk_is_full() {
+    for bench in benches() {
+        let mut journal = bench.journal();
+        let mut give_back_twelve = |key: u8| {
+            let mut segments: Vec<Arc<Segment>> = Vec::new();
+            while segments.len() < 13 {
+                let segment = journal.put(&[key], &[key; 300]).segment;
+                if segments.last().is_none_or(|last| last.number() != segment.number()) {
+                    segments.push(segment);
+                }
+            }
+            journal.sync_and_mark();
+            segments.pop();
+            journal.pool.set_scale(32 * SEGMENT_BYTES);
+            for segment in segments {
+                journal.pool.give_back(segment).unwrap();
+            }
+            journal.pool.clone()
+        };
+        let pool = give_back_twelve(1);
+        assert_eq!(pool.spares(), (0, 8 * SEGMENT_BYTES));
+        let files = bench.numbers().len();
+        assert!(pool.release_spare());
+        assert_eq!((pool.spares(), bench.numbers().len()), ((0, 0), files - 8));
+        assert!(!pool.release_spare());
+        give_back_twelve(2);
+        assert_eq!(pool.spares(), (0, 8 * SEGMENT_BYTES));
+        pool.rest().unwrap();
+        assert_eq!(pool.spares(), (1, SEGMENT_BYTES));
+    }
+}
+
+#[test]
 fn a_full_disk_still_lets_a_dead_segment_become_a_spare() {
     for bench in benches() {
         let mut journal = bench.journal();

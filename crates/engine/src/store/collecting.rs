@@ -34,14 +34,7 @@ impl Inner {
     /// Requires: the caller holds `compacting`.
     pub(super) fn collect_one(&self, idle: bool) -> Result<bool> {
         let state = self.state.load_full();
-        let mut shares = segment_shares(&state);
-        {
-            let collected_values = self.collected_values.lock();
-            let referred = |number| state.version.segments.live(number).count;
-            shares.retain(|share| {
-                collected_values.get(&share.number) != Some(&referred(share.number))
-            });
-        }
+        let shares = self.collectable(&state);
         let (ratio, bytes_max) =
             (self.options.collection_live_ratio, self.options.segment_bytes_max);
         let picked = collection::pick(&shares, ratio, bytes_max, idle);
@@ -84,6 +77,15 @@ impl Inner {
         add(&self.counters.collections, picked.len() as u64);
         add(&self.counters.collection_bytes_written, collected.segment.end());
         Ok(true)
+    }
+
+    /// The closed segments, but for those that were collected and have lost no value since.
+    pub(super) fn collectable(&self, state: &ReadState) -> Vec<SegmentShare> {
+        let mut shares = segment_shares(state);
+        let collected_values = self.collected_values.lock();
+        let referred = |number| state.version.segments.live(number).count;
+        shares.retain(|share| collected_values.get(&share.number) != Some(&referred(share.number)));
+        shares
     }
 
     fn install_collected(

@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use super::snapshot::SnapshotList;
 use super::state::ReadState;
 use super::stats::Counters;
+use crate::collection;
 use crate::error::{Error, Result};
 use crate::journal::{
     JournalPosition, JournalWriter, SEGMENT_HEADER_BYTES, Segment, SegmentPool, SyncState,
@@ -84,8 +85,10 @@ pub(crate) struct Inner {
     pub(super) collected_values: Mutex<HashMap<u64, u64>>,
 
     pub(super) throttle: Throttle,
-    /// `write_pressure` as bits, refreshed when memtables or the tree change.
+    /// Of `flush_pressure` this store's own as bits, refreshed when memtables or the tree change.
     pub(super) pressure_bits: AtomicU64,
+    /// `lag_in_space` as bits, refreshed with it.
+    pub(super) lag_in_space_bits: AtomicU64,
     /// Why writing ended.
     pub(super) poison: OnceLock<String>,
     pub(super) closed: AtomicBool,
@@ -230,7 +233,7 @@ impl Inner {
         self.refresh_pressure();
     }
 
-    /// Recomputes the write pressure from the state.
+    /// Recomputes from the state how far background work lags.
     pub(super) fn refresh_pressure(&self) {
         let state = self.state.load();
         let own = stall::pressure(
@@ -241,10 +244,27 @@ impl Inner {
             self.options.level_runs_max,
         );
         self.pressure_bits.store(own.to_bits(), Ordering::Relaxed);
+        let in_space = if self.options.background { self.find_lag_in_space(&state) } else { 0.0 };
+        self.lag_in_space_bits.store(in_space.to_bits(), Ordering::Relaxed);
     }
 
-    /// How far background work lags, 0.0 to 1.0: this store's own or that of the shared budget.
-    pub(super) fn pressure(&self) -> f64 {
+    fn find_lag_in_space(&self, state: &ReadState) -> f64 {
+        let level0 = state.version.levels[0].runs.iter().flat_map(|run| run.tables.iter());
+        let level0_bytes = level0.fold(0u64, |sum, table| sum.saturating_add(table.weight()));
+        let shares = self.collectable(state);
+        let dead_bytes = collection::backlog(&shares, self.options.collection_live_ratio);
+        let merge_bytes = self.options.memtable_journal_bytes * self.options.level_runs_max as u64;
+        let live_bytes = state.version.live_bytes();
+        stall::lag_in_space(level0_bytes.saturating_add(dead_bytes), merge_bytes, live_bytes)
+    }
+
+    /// How far merges and collection lag, as [`stall::lag_in_space`].
+    pub(super) fn lag_in_space(&self) -> f64 {
+        f64::from_bits(self.lag_in_space_bits.load(Ordering::Relaxed))
+    }
+
+    /// How far flushes lag, 0.0 to 1.0: this store's own or those of the shared budget.
+    pub(super) fn flush_pressure(&self) -> f64 {
         let own = f64::from_bits(self.pressure_bits.load(Ordering::Relaxed));
         let used = self.resources.memtable_bytes.load(Ordering::Relaxed);
         let budget = self.resources.options.write_buffer_bytes;
@@ -252,6 +272,16 @@ impl Inner {
             return own;
         }
         own.max((used as f64 / budget as f64).min(1.0))
+    }
+
+    /// How far background work lags, 0.0 to 1.0, from which writers are slowed beyond
+    /// [`stall::PRESSURE_SLOW`]. Only flushes can have them wait.
+    pub(super) fn pressure(&self) -> f64 {
+        let flushes = self.flush_pressure();
+        match self.lag_in_space() {
+            0.0 => flushes,
+            in_space => flushes.max(stall::PRESSURE_SLOW + in_space * stall::SLOWED_SHARE),
+        }
     }
 
     /// Bytes that memtables may still take, this store's own and those of the shared budget.

@@ -131,6 +131,7 @@ impl Inner {
             compacting: Mutex::new(()),
             collected_values: Mutex::default(),
             throttle: Default::default(),
+            lag_in_space_bits: AtomicU64::new(0),
             pressure_bits: AtomicU64::new(0),
             poison: OnceLock::new(),
             closed: AtomicBool::new(false),

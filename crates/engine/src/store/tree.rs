@@ -187,9 +187,7 @@ pub(super) fn seqno_reserve(last_seqno: SeqNo) -> SeqNo {
 /// How much of the journal's length is dead: what lies before replay, but for as many bytes as the store
 /// holds in tables and values.
 pub(super) fn dead_journal_bytes(version: &Version) -> u64 {
-    let segments = version.segments.kept();
-    let values: u64 = segments.map(|kept| version.segments.live(kept.number).bytes).sum();
-    version.replay_from.lsn.saturating_sub(version.table_bytes() + values)
+    version.replay_from.lsn.saturating_sub(version.live_bytes())
 }
 
 /// Opens a table of the store in `dir`; its file goes, once it is obsolete, by way of `obsolete`.

@@ -109,7 +109,7 @@ impl Inner {
     ) -> Result<SeqNo> {
         self.check_writable()?;
         trace.lap(Stage::PutPrepare);
-        self.admit(tally.bytes as u64)?;
+        self.admit(group)?;
         trace.lap(Stage::PutStall);
         let committed = self.commit(group, tally, condition, &mut trace);
         let (last_seqno, end_lsn) =
@@ -136,22 +136,22 @@ impl Inner {
         Ok(last_seqno)
     }
 
-    /// Slows the writer while flushes lag; `Busy` when they make no progress for the deadline.
-    fn admit(&self, bytes: u64) -> Result<()> {
-        let pressure = self.pressure();
-        if pressure <= stall::PRESSURE_SLOW {
+    /// Slows the writer while background work lags; `Busy` when flushes make no progress for the deadline.
+    fn admit(&self, group: &PreparedGroup<'_>) -> Result<()> {
+        if self.pressure() <= stall::PRESSURE_SLOW {
             return Ok(());
         }
         let clock = &self.resources.clock;
         let started_ns = clock.steady_ns();
         let since_progress_ns = started_ns.saturating_sub(self.progress_ns.load(Ordering::Relaxed));
         let lag = Lag {
-            pressure,
+            pressure: self.flush_pressure(),
+            in_space: self.lag_in_space(),
             left_bytes: self.memtable_room(),
             flush_bytes: self.options.memtable_bytes as u64,
             since_progress: Duration::from_nanos(since_progress_ns),
         };
-        let delay = self.throttle.delay(bytes, &lag);
+        let delay = self.throttle.delay(group.record_bytes(), group.memtable_bytes(), &lag);
         if let Some(delay) = delay {
             clock.sleep(delay);
         }
@@ -318,5 +318,46 @@ pub(super) fn insert(memtable: &Memtable, change: Change<'_>) {
             let (start, end) = (Bytes::copy_from_slice(start), Bytes::copy_from_slice(end));
             memtable.insert_range_tombstone(RangeTombstone { start, end, seqno });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::{Participant, ResourceOptions, Resources};
+    use crate::vfs::{Clock, ManualClock, MemoryFileSystem};
+    use crate::{Options, Store};
+
+    #[test]
+    fn overwrites_are_slowed_while_nothing_is_merged_and_never_stopped() {
+        let clock = Arc::new(ManualClock::at_ms(1));
+        let options = Options {
+            memtable_journal_bytes: 64 << 10,
+            segment_bytes_min: 64 << 10,
+            segment_bytes_max: 64 << 10,
+            level_runs_max: 2,
+            ..Options::default()
+        };
+        let fs = Arc::new(MemoryFileSystem::new());
+        let resources = Resources::inline(ResourceOptions::default(), fs, clock.clone());
+        let store = Store::open_with("/s", options, resources).unwrap();
+        let overwrite = || {
+            let began_ns = clock.steady_ns();
+            for at in 0..2000u32 {
+                store.put(&[(at % 100) as u8], &[at as u8; 4000]).unwrap();
+            }
+            Duration::from_nanos(clock.steady_ns() - began_ns)
+        };
+        assert_eq!(overwrite(), Duration::ZERO, "merges keep up");
+        let (pressure, written_bytes) = (|| store.write_pressure(), 2000.0 * 4000.0);
+        let compacting = store.inner.compacting.lock();
+        let took = overwrite() + overwrite();
+        assert!(took.as_secs_f64() > written_bytes / (256 << 20) as f64, "{took:?}");
+        assert!((stall::PRESSURE_SLOW..1.0).contains(&pressure()), "{}", pressure());
+        assert!(!store.inner.is_stalled());
+        drop(compacting);
+        while store.inner.compaction_step() {}
+        assert_eq!(pressure(), 0.0);
+        assert_eq!(overwrite(), Duration::ZERO);
     }
 }

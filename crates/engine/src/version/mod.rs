@@ -148,6 +148,13 @@ impl Version {
         self.table_bytes() + segments
     }
 
+    /// Bytes of all tables, and of what they point at in closed segments.
+    pub fn live_bytes(&self) -> u64 {
+        let segments = self.segments.kept();
+        let values: u64 = segments.map(|kept| self.segments.live(kept.number).bytes).sum();
+        self.table_bytes() + values
+    }
+
     /// The deepest level that holds a table.
     pub fn deepest(&self) -> Option<usize> {
         self.levels.iter().rposition(|level| !level.runs.is_empty())
