@@ -1,6 +1,6 @@
-//! How much writers are slowed while flushes lag: a pure function from pressure to delay.
+//! How much writers are slowed while background work lags: a pure function from lag to delay.
 //!
-//! Below half pressure nothing is slowed. From there each written byte owes time, so that at full
+//! Below half pressure nobody is slowed. From there each written byte owes time, so that at full
 //! pressure writers are let in just as fast as flushes drain. When a flush takes longer than flushes
 //! do, as when the disk is slow to sync, writers are slowed further, the more the longer it takes, so
 //! that the room that is left lasts and nobody has to wait for its end. Writers who overwrite faster than
@@ -16,6 +16,9 @@ pub const PRESSURE_SLOW: f64 = 0.5;
 
 /// Work that slows writers and never has them wait adds at most so much to that.
 pub const SLOWED_SHARE: f64 = 0.45;
+
+/// Writers who are slowed as much as merges and collection can ask for still write so many bytes a second.
+const LAGGING_BYTES_PER_S: f64 = (128 << 20) as f64;
 
 /// A sleep is worth making from this debt on. Of many small writes few sleep then: at 800,000 puts a
 /// second, sleeps of 0.1 ms were more than one put in a thousand, which made them the 99.9th percentile.
@@ -44,9 +47,6 @@ pub fn pressure(
     let slowed = if runs > 0.0 { PRESSURE_SLOW + runs.min(1.0) * SLOWED_SHARE } else { 0.0 };
     memory.min(1.0).max(slowed)
 }
-
-/// Writers who are slowed as much as merges and collection can ask for still write so many bytes a second.
-const LAGGING_BYTES_PER_S: f64 = (128 << 20) as f64;
 
 /// How far merges and collection lag, 0.0 to 1.0.
 ///
