@@ -1,18 +1,21 @@
 //! Table blocks in memory, verified and decompressed, shared by all stores of a process.
 //!
-//! Invariant: what is in here passed its checksum. Keys are process-unique table ids, so tables of
-//! different stores never meet. Mapped, uncompressed tables don't use it: the page cache serves them.
+//! A table holds a slot for each of its blocks, so that a block in memory is found by its number: no hash,
+//! no lock, no count of users. A full cache takes a block only at its second miss within a while (as 2Q:
+//! Johnson and Shasha, VLDB 1994), so that a scan, or reads all over a store far larger than the cache, turn
+//! little over; what goes for it is chosen by a clock (Corbato, 1968). Invariant: what is in here passed its
+//! checksum. Mapped, uncompressed tables don't use it: the page cache serves them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use arc_swap::{ArcSwapOption, Guard};
 use bytes::Bytes;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use parking_lot::Mutex;
 
 use crate::recent_keys::RecentKeys;
-
-/// Names a block: an id from [`next_table_id`] and the block's offset in its file.
-type BlockKey = (u64, u64);
 
 /// A process-unique id for one opening of one table.
 pub fn next_table_id() -> u64 {
@@ -20,25 +23,24 @@ pub fn next_table_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Memory of a cached block besides its bytes: key, handle, bookkeeping.
-const OVERHEAD_BYTES: u64 = 96;
+/// Memory of a cached block besides its bytes: counts of users, its place on the clock, the allocator's part.
+const OVERHEAD_BYTES: u64 = 128;
 
-/// Only used to size the cache's tables; a wrong guess costs little.
-const TYPICAL_BLOCK_BYTES: usize = 4096;
+/// Bytes that are worth a lock of their own, and the most locks.
+const SHARD_BYTES_MIN: u64 = 4 << 20;
+const SHARDS_MAX: u64 = 16;
 
-#[derive(Debug, Clone)]
-struct BlockWeighter;
+/// The clock's hand passes a used block so often at most.
+const USES_MAX: u8 = 3;
 
-impl Weighter<BlockKey, Bytes> for BlockWeighter {
-    fn weight(&self, _key: &BlockKey, block: &Bytes) -> u64 {
-        block.len() as u64 + OVERHEAD_BYTES
-    }
-}
+/// So many blocks in a row are passed for having been used; then one goes whatever its uses, so that no
+/// insertion takes long.
+const PASSED_MAX: usize = 64;
 
-/// Blocks by table and offset, the least useful dropped first.
+/// Blocks of tables, the least useful dropped first.
 #[derive(Debug)]
 pub struct BlockCache {
-    blocks: Cache<BlockKey, Bytes, BlockWeighter>,
+    shards: Box<[Shard]>,
     recent_keys: RecentKeys,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -49,22 +51,14 @@ impl BlockCache {
     /// than half, are for recently read keys; 0 keeps nothing.
     pub fn new(capacity_bytes: usize, recent_keys_bytes: usize) -> Self {
         let recent_keys_bytes = recent_keys_bytes.min(capacity_bytes / 2);
-        let block_bytes = capacity_bytes - recent_keys_bytes;
-        let items = (block_bytes / TYPICAL_BLOCK_BYTES).max(1);
+        let block_bytes = (capacity_bytes - recent_keys_bytes) as u64;
+        let shards = (block_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         BlockCache {
-            blocks: Cache::with_weighter(items, block_bytes as u64, BlockWeighter),
+            shards: (0..shards).map(|_| Shard::new(block_bytes / shards)).collect(),
             recent_keys: RecentKeys::new(recent_keys_bytes),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         }
-    }
-
-    /// The block at `offset` of a table.
-    pub fn get(&self, table_id: u64, offset: u64) -> Option<Bytes> {
-        let block = self.blocks.get(&(table_id, offset));
-        let counter = if block.is_some() { &self.hits } else { &self.misses };
-        counter.fetch_add(1, Ordering::Relaxed);
-        block
     }
 
     /// Entries that look-ups found in blocks lately.
@@ -72,14 +66,9 @@ impl BlockCache {
         &self.recent_keys
     }
 
-    /// Keeps a block. Requires: its checksum was checked.
-    pub fn insert(&self, table_id: u64, offset: u64, block: Bytes) {
-        self.blocks.insert((table_id, offset), block);
-    }
-
     /// Bytes held now, bookkeeping included.
     pub fn bytes(&self) -> u64 {
-        self.blocks.weight()
+        self.shards.iter().map(|shard| shard.bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// Look-ups that found their block.
@@ -91,32 +80,327 @@ impl BlockCache {
     pub fn misses(&self) -> u64 {
         self.misses.load(Ordering::Relaxed)
     }
+
+    /// Neighbours are read together, so they go to different locks.
+    fn shard(&self, block: usize) -> &Shard {
+        &self.shards[block % self.shards.len()]
+    }
+}
+
+/// The blocks of one table that are in memory. They leave it with the table.
+#[derive(Debug)]
+pub struct TableBlocks {
+    cache: Arc<BlockCache>,
+    slots: Arc<[Slot]>,
+}
+
+/// The place of one block.
+#[derive(Debug, Default)]
+struct Slot {
+    block: ArcSwapOption<Bytes>,
+    /// The block's last miss that did not bring it in, by the count of its shard; 0 for none.
+    missed_at: AtomicU32,
+    /// Times it was used since the clock's hand passed, at most `USES_MAX`.
+    uses: AtomicU8,
+}
+
+/// A block that is in the cache, for as long as it is looked at.
+#[derive(Debug)]
+pub struct CachedBytes(Guard<Option<Arc<Bytes>>>);
+
+impl Deref for CachedBytes {
+    type Target = Bytes;
+
+    #[inline]
+    fn deref(&self) -> &Bytes {
+        self.0.as_ref().expect("only a block that is there is answered")
+    }
+}
+
+impl TableBlocks {
+    /// Of a table of so many blocks, none of which is in memory.
+    pub fn new(cache: Arc<BlockCache>, block_count: usize) -> TableBlocks {
+        TableBlocks { cache, slots: (0..block_count).map(|_| Slot::default()).collect() }
+    }
+
+    /// The block of a number, if it is in memory.
+    #[inline]
+    pub fn get(&self, block: usize) -> Option<CachedBytes> {
+        let slot = &self.slots[block];
+        let found = slot.block.load();
+        if found.is_none() {
+            self.cache.misses.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        self.cache.hits.fetch_add(1, Ordering::Relaxed);
+        let uses = slot.uses.load(Ordering::Relaxed);
+        if uses < USES_MAX {
+            // A use that is lost to another thread's matters little.
+            slot.uses.store(uses + 1, Ordering::Relaxed);
+        }
+        Some(CachedBytes(found))
+    }
+
+    /// Tells of a block that was missed and read; whether it is kept is for the cache to say. Requires: its
+    /// checksum was checked, and `raw` holds no other memory than its own.
+    pub fn offer(&self, block: usize, raw: &Bytes) {
+        self.cache.shard(block).offer(&self.slots, block, raw);
+    }
+
+    /// Memory of the slots themselves.
+    pub fn slot_bytes(&self) -> usize {
+        size_of_val(&*self.slots)
+    }
+}
+
+impl Drop for TableBlocks {
+    fn drop(&mut self) {
+        for (block, slot) in self.slots.iter().enumerate() {
+            if let Some(raw) = slot.block.swap(None) {
+                let shard = self.cache.shard(block);
+                shard.bytes.fetch_sub(weight(&raw), Ordering::Relaxed);
+                shard.orphans.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.cache.shards.iter().for_each(Shard::clean);
+    }
+}
+
+/// What a block takes of the cache.
+fn weight(raw: &Bytes) -> u64 {
+    raw.len() as u64 + OVERHEAD_BYTES
+}
+
+/// Blocks under one lock.
+#[derive(Debug)]
+struct Shard {
+    capacity_bytes: u64,
+    /// Bytes of the blocks in slots.
+    bytes: AtomicU64,
+    /// Blocks that were offered to a full cache.
+    offers: AtomicU32,
+    /// Places on the clock whose block left with its table, about.
+    orphans: AtomicI64,
+    /// Every block in a slot, the next that the hand comes to first.
+    clock: Mutex<VecDeque<ClockPlace>>,
+}
+
+/// A place on the clock: of a block in its slot, or of one that left with its table.
+#[derive(Debug)]
+struct ClockPlace {
+    slots: Arc<[Slot]>,
+    block: usize,
+}
+
+impl ClockPlace {
+    fn slot(&self) -> &Slot {
+        &self.slots[self.block]
+    }
+}
+
+impl Shard {
+    fn new(capacity_bytes: u64) -> Shard {
+        Shard {
+            capacity_bytes,
+            bytes: AtomicU64::new(0),
+            offers: AtomicU32::new(0),
+            orphans: AtomicI64::new(0),
+            clock: Mutex::default(),
+        }
+    }
+
+    fn offer(&self, slots: &Arc<[Slot]>, block: usize, raw: &Bytes) {
+        let (slot, weight) = (&slots[block], weight(raw));
+        if weight > self.capacity_bytes {
+            return;
+        }
+        let is_full = self.bytes.load(Ordering::Relaxed) + weight > self.capacity_bytes;
+        if is_full && !self.comes_back(slot, raw.len()) {
+            return;
+        }
+        let mut clock = self.clock.lock();
+        if slot.block.load().is_some() {
+            return;
+        }
+        slot.uses.store(0, Ordering::Relaxed);
+        slot.block.store(Some(Arc::new(raw.clone())));
+        self.bytes.fetch_add(weight, Ordering::Relaxed);
+        clock.push_back(ClockPlace { slots: slots.clone(), block });
+        self.make_room(&mut clock);
+    }
+
+    /// Whether the block was missed within as many misses as blocks of its size fit in here; if not, this
+    /// miss is noted.
+    fn comes_back(&self, slot: &Slot, bytes: usize) -> bool {
+        let now = self.offers.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+        let missed_at = slot.missed_at.load(Ordering::Relaxed);
+        let blocks = self.capacity_bytes / (bytes as u64 + OVERHEAD_BYTES);
+        let comes_back = missed_at != 0 && u64::from(now.wrapping_sub(missed_at)) <= blocks;
+        slot.missed_at.store(if comes_back { 0 } else { now }, Ordering::Relaxed);
+        comes_back
+    }
+
+    fn make_room(&self, clock: &mut VecDeque<ClockPlace>) {
+        let mut passed = 0;
+        while self.bytes.load(Ordering::Relaxed) > self.capacity_bytes {
+            let Some(place) = clock.pop_front() else { return };
+            let uses = place.slot().uses.load(Ordering::Relaxed);
+            if uses > 0 && passed < PASSED_MAX {
+                passed += 1;
+                place.slot().uses.store(uses - 1, Ordering::Relaxed);
+                clock.push_back(place);
+            } else if let Some(raw) = place.slot().block.swap(None) {
+                self.bytes.fetch_sub(weight(&raw), Ordering::Relaxed);
+            } else {
+                self.orphans.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Drops the places of blocks that left with their tables, once they are most.
+    fn clean(&self) {
+        let mut clock = self.clock.lock();
+        let before = clock.len();
+        if self.orphans.load(Ordering::Relaxed) * 2 > before as i64 {
+            clock.retain(|place| place.slot().block.load().is_some());
+            self.orphans.fetch_sub((before - clock.len()) as i64, Ordering::Relaxed);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn filled(cache: &Arc<BlockCache>, blocks: usize) -> TableBlocks {
+        let table = TableBlocks::new(cache.clone(), blocks);
+        (0..blocks).for_each(|block| table.offer(block, &raw(block)));
+        table
+    }
+
+    fn raw(block: usize) -> Bytes {
+        Bytes::from(vec![block as u8; 1000])
+    }
+
+    fn held(table: &TableBlocks, blocks: std::ops::Range<usize>) -> usize {
+        blocks.filter(|&block| table.get(block).is_some()).count()
+    }
+
     #[test]
-    fn blocks_of_different_tables_do_not_meet() {
-        let cache = BlockCache::new(1 << 20, 0);
-        let (a, b) = (next_table_id(), next_table_id());
-        cache.insert(a, 0, Bytes::from_static(b"a"));
-        assert_eq!(cache.get(b, 0), None);
-        assert_eq!(cache.get(a, 8), None);
-        assert_eq!(cache.get(a, 0).as_deref(), Some(&b"a"[..]));
+    fn a_block_is_found_by_its_number() {
+        let cache = Arc::new(BlockCache::new(1 << 20, 0));
+        let (a, b) = (TableBlocks::new(cache.clone(), 3), TableBlocks::new(cache.clone(), 3));
+        a.offer(1, &raw(1));
+        a.offer(1, &raw(2));
+        assert!(a.get(0).is_none() && b.get(1).is_none());
+        assert_eq!(**a.get(1).unwrap(), raw(1));
         assert_eq!((cache.hits(), cache.misses()), (1, 2));
+        assert_eq!(cache.bytes(), 1000 + OVERHEAD_BYTES);
     }
 
     #[test]
     fn bytes_held_stay_below_the_capacity() {
-        for capacity in [0, 100, 10_000, 1 << 20] {
-            let cache = BlockCache::new(capacity, 0);
-            for offset in 0..2000 {
-                cache.insert(1, offset, Bytes::from(vec![0; 1000]));
-            }
-            // Shards round their share up by less than a byte each.
-            assert!(cache.bytes() <= capacity as u64 + 64, "{} of {capacity}", cache.bytes());
+        for capacity in [0, 100, 10_000, 1 << 20, 20 << 20] {
+            let cache = Arc::new(BlockCache::new(capacity, 0));
+            let table = filled(&cache, 30_000);
+            let (bytes, block) = (cache.bytes(), 1000 + OVERHEAD_BYTES);
+            assert!(bytes <= capacity as u64, "{bytes} of {capacity}");
+            assert!(bytes + 16 * block > capacity as u64, "{bytes} of {capacity}");
+            assert_eq!(held(&table, 0..30_000) as u64, bytes / block);
         }
+    }
+
+    /// A table of 10,000 blocks of which the first, about 900, fill the cache, with how many.
+    fn full() -> (TableBlocks, usize) {
+        let cache = Arc::new(BlockCache::new(1 << 20, 0));
+        let table = TableBlocks::new(cache, 10_000);
+        let fit = (1 << 20) / (1000 + OVERHEAD_BYTES as usize);
+        (0..fit).for_each(|block| table.offer(block, &raw(block)));
+        assert_eq!(held(&table, 0..fit), fit);
+        (table, fit)
+    }
+
+    #[test]
+    fn what_is_read_once_does_not_displace_what_is_held() {
+        let (table, fit) = full();
+        (fit..10_000).for_each(|block| table.offer(block, &raw(block)));
+        assert_eq!(held(&table, 0..10_000), fit);
+        assert_eq!(held(&table, 0..fit), fit);
+    }
+
+    #[test]
+    fn a_block_that_is_missed_twice_within_a_while_is_kept() {
+        let (table, fit) = full();
+        (5000..5000 + fit).for_each(|block| table.offer(block, &raw(block)));
+        table.offer(5000, &raw(5000));
+        assert!(table.get(5000).is_some());
+        (6000..6000 + fit).for_each(|block| table.offer(block, &raw(block)));
+        table.offer(5001, &raw(5001));
+        assert!(table.get(5001).is_none(), "its first miss is too long ago");
+    }
+
+    #[test]
+    fn the_clock_passes_blocks_that_are_used() {
+        let (table, fit) = full();
+        let used = [0, 5, fit - 1];
+        for block in 5000..5000 + 2 * fit {
+            used.iter().for_each(|&used| assert!(table.get(used).is_some()));
+            (0..2).for_each(|_| table.offer(block, &raw(block)));
+        }
+        let newest = held(&table, 5000..5000 + 2 * fit);
+        assert!(newest + used.len() + 10 >= fit, "{newest} of {fit}");
+    }
+
+    #[test]
+    fn a_block_outlives_its_place_while_it_is_looked_at() {
+        let (table, fit) = full();
+        let looked_at = table.get(7).unwrap();
+        for block in (5000..5000 + 4 * fit).flat_map(|block| [block, block]) {
+            table.offer(block, &raw(block));
+        }
+        assert!(table.get(7).is_none());
+        drop(table);
+        assert_eq!(**looked_at, raw(7));
+    }
+
+    #[test]
+    fn a_table_takes_its_blocks_with_it() {
+        let cache = Arc::new(BlockCache::new(1 << 20, 0));
+        let kept = filled(&cache, 100);
+        let before = cache.bytes();
+        for _ in 0..1000 {
+            drop(filled(&cache, 100));
+            assert_eq!(cache.bytes(), before);
+        }
+        let places: usize = cache.shards.iter().map(|shard| shard.clock.lock().len()).sum();
+        assert!(places <= 400, "{places} places for 100 blocks");
+        assert_eq!(held(&kept, 0..100), 100);
+    }
+
+    #[test]
+    fn threads_that_read_offer_and_drop_leave_the_sums_right() {
+        let cache = Arc::new(BlockCache::new(200_000, 0));
+        let shared = TableBlocks::new(cache.clone(), 500);
+        std::thread::scope(|scope| {
+            for thread in 0..4usize {
+                let (cache, shared) = (&cache, &shared);
+                scope.spawn(move || {
+                    for round in 0..200 {
+                        let own = filled(cache, 50);
+                        for step in 0..100 {
+                            let block = (thread * 7919 + round * 104_729 + step * 31) % 500;
+                            match shared.get(block) {
+                                Some(found) => assert_eq!(**found, raw(block)),
+                                None => shared.offer(block, &raw(block)),
+                            }
+                        }
+                        drop(own);
+                    }
+                });
+            }
+        });
+        assert_eq!(cache.bytes(), held(&shared, 0..500) as u64 * (1000 + OVERHEAD_BYTES));
+        drop(shared);
+        assert_eq!(cache.bytes(), 0);
     }
 }

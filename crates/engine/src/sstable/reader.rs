@@ -141,11 +141,11 @@ impl Table {
                 trace.lap(Stage::TableSearch);
                 continue;
             }
-            let exit = if bytes.cached { Exit::FileCache } else { Exit::FileBlock };
+            let exit = if bytes.is_cached() { Exit::FileCache } else { Exit::FileBlock };
             let entry = if entry.seqno <= max_seqno {
                 let entry = block.whole(entry.seqno, entry.tail);
                 let entry = entry.ok_or_else(|| self.malformed(place.block))?;
-                let entry = entry.slices_of(&bytes.owner);
+                let entry = entry.slices_of(bytes.owner());
                 self.source.note_entry(place, hash, user_key, &entry);
                 Some(entry)
             } else {
@@ -186,7 +186,7 @@ impl Table {
                 }
                 let entry = block.whole(entry.seqno, entry.tail);
                 let entry = entry.ok_or_else(|| self.malformed(number))?;
-                return Ok(Some(entry.slices_of(&bytes.owner)));
+                return Ok(Some(entry.slices_of(bytes.owner())));
             }
             number += 1;
             if number == self.fences.len() || self.fences.first_key(number) != user_key {
@@ -204,7 +204,7 @@ impl Table {
         trace: &mut Trace<'_>,
     ) -> Result<BlockBytes<'_>> {
         let bytes = self.block_bytes(block, purpose)?;
-        let (stage, counted) = match bytes.cached {
+        let (stage, counted) = match bytes.is_cached() {
             true => (Stage::TableCache, Exit::BlockCached),
             false => (Stage::TableFetch, Exit::BlockFetched),
         };
@@ -276,7 +276,7 @@ impl Table {
         let keys = self.properties.smallest.len() + self.properties.largest.len();
         let fences = self.fences.resident_bytes()
             - if self.source.is_mapped() { self.footer.fences.bytes as usize } else { 0 };
-        let fixed = size_of::<Table>() + self.fences.len() / 8;
+        let fixed = size_of::<Table>() + self.fences.len() / 8 + self.source.slot_bytes();
         fixed + refs + keys + fences + self.index.resident_bytes() + 2 * self.range_tombstone_bytes
     }
 

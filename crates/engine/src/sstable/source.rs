@@ -3,16 +3,15 @@
 //! Invariant: bytes that leave this module passed their checksum, since the table was opened (mapped)
 //! or since they were read. It knows frames and offsets, not what is in them.
 
-use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::block_cache::{BlockCache, next_table_id};
+use crate::block_cache::{BlockCache, CachedBytes, TableBlocks, next_table_id};
 use crate::error::{Error, Result};
 use crate::file_cache::FileCache;
 use crate::head::Entry;
@@ -37,30 +36,56 @@ pub(super) enum Purpose {
     Pass,
 }
 
-/// A block's raw bytes: `range` of `owner`, of which values are slices.
+/// A block's raw bytes, and what holds them, of which values are slices.
 #[derive(Debug)]
-pub(super) struct BlockBytes<'a> {
-    /// What holds the bytes.
-    pub(super) owner: Cow<'a, Bytes>,
-    range: Range<usize>,
-    /// Whether they came from the block cache.
-    pub(super) cached: bool,
+pub(super) enum BlockBytes<'a> {
+    /// A part of the map of the file.
+    Mapped {
+        /// The file.
+        map: &'a Bytes,
+        /// Where the block is in it.
+        range: Range<usize>,
+    },
+    /// From the block cache.
+    Cached(CachedBytes),
+    /// Read just now.
+    Read(Bytes),
 }
 
 impl BlockBytes<'_> {
-    fn owned(bytes: Bytes, cached: bool) -> Self {
-        BlockBytes { range: 0..bytes.len(), owner: Cow::Owned(bytes), cached }
-    }
-
     /// The block.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.owner[self.range.clone()]
+        match self {
+            BlockBytes::Mapped { map, range } => &map[range.clone()],
+            BlockBytes::Cached(raw) => raw,
+            BlockBytes::Read(raw) => raw,
+        }
+    }
+
+    /// Whether it came from the block cache.
+    #[inline]
+    pub(super) fn is_cached(&self) -> bool {
+        matches!(self, BlockBytes::Cached(_))
+    }
+
+    /// What holds the bytes.
+    #[inline]
+    pub(super) fn owner(&self) -> &Bytes {
+        match self {
+            BlockBytes::Mapped { map, .. } => map,
+            BlockBytes::Cached(raw) => raw,
+            BlockBytes::Read(raw) => raw,
+        }
     }
 
     /// The block, to keep.
     pub(super) fn into_bytes(self) -> Bytes {
-        self.owner.slice(self.range)
+        match self {
+            BlockBytes::Mapped { map, range } => map.slice(range),
+            BlockBytes::Cached(raw) => raw.clone(),
+            BlockBytes::Read(raw) => raw,
+        }
     }
 }
 
@@ -72,6 +97,9 @@ pub(super) struct TableSource {
     number: u64,
     cache: Arc<BlockCache>,
     cache_id: u64,
+    block_count: usize,
+    /// The blocks in the cache, once one was asked for.
+    blocks: OnceLock<TableBlocks>,
 }
 
 #[derive(Debug)]
@@ -92,7 +120,7 @@ impl TableSource {
         cache: Arc<BlockCache>,
     ) -> Self {
         let bytes = SourceBytes::Mapped { map, verified: Box::default(), files };
-        TableSource { bytes, path, number, cache, cache_id: next_table_id() }
+        TableSource::new(bytes, path, number, cache)
     }
 
     /// A file that is read.
@@ -102,12 +130,17 @@ impl TableSource {
         number: u64,
         cache: Arc<BlockCache>,
     ) -> Self {
-        let bytes = SourceBytes::Pread(files);
-        TableSource { bytes, path, number, cache, cache_id: next_table_id() }
+        TableSource::new(SourceBytes::Pread(files), path, number, cache)
+    }
+
+    fn new(bytes: SourceBytes, path: PathBuf, number: u64, cache: Arc<BlockCache>) -> Self {
+        let (cache_id, blocks) = (next_table_id(), OnceLock::new());
+        TableSource { bytes, path, number, cache, cache_id, block_count: 0, blocks }
     }
 
     /// Says how many blocks there are, once that is known.
     pub(super) fn set_block_count(&mut self, blocks: usize) {
+        self.block_count = blocks;
         if let SourceBytes::Mapped { verified, .. } = &mut self.bytes {
             *verified = (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         }
@@ -179,9 +212,9 @@ impl TableSource {
             && purpose != Purpose::Pass
             && let Some(range) = self.mapped_block(map, verified, block, handle)?
         {
-            return Ok(BlockBytes { owner: Cow::Borrowed(map), range, cached: false });
+            return Ok(BlockBytes::Mapped { map, range });
         }
-        self.cached_block(handle, purpose)
+        self.cached_block(block, handle, purpose)
     }
 
     /// Checks a frame that was read as a part of a larger piece; answers its raw bytes.
@@ -219,16 +252,28 @@ impl TableSource {
         Ok(Some(range))
     }
 
-    fn cached_block(&self, handle: BlockHandle, purpose: Purpose) -> Result<BlockBytes<'_>> {
+    fn cached_block(
+        &self,
+        block: usize,
+        handle: BlockHandle,
+        purpose: Purpose,
+    ) -> Result<BlockBytes<'_>> {
         if purpose == Purpose::Pass {
-            return Ok(BlockBytes::owned(self.verified(handle, true)?, false));
+            return Ok(BlockBytes::Read(self.verified(handle, true)?));
         }
-        if let Some(raw) = self.cache.get(self.cache_id, handle.offset) {
-            return Ok(BlockBytes::owned(raw, true));
+        let new_blocks = || TableBlocks::new(self.cache.clone(), self.block_count);
+        let blocks = self.blocks.get_or_init(new_blocks);
+        if let Some(raw) = blocks.get(block) {
+            return Ok(BlockBytes::Cached(raw));
         }
         let raw = self.verified(handle, purpose != Purpose::Lookup { wait: false })?;
-        self.cache.insert(self.cache_id, handle.offset, raw.clone());
-        Ok(BlockBytes::owned(raw, false))
+        blocks.offer(block, &raw);
+        Ok(BlockBytes::Read(raw))
+    }
+
+    /// Memory by which blocks in the cache are found.
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.blocks.get().map_or(0, TableBlocks::slot_bytes)
     }
 
     /// Reads a frame and checks it. A read that fails its checksum is made once more, because the
