@@ -17,12 +17,6 @@ use parking_lot::Mutex;
 
 use crate::recent_keys::RecentKeys;
 
-/// A process-unique id for one opening of one table.
-pub fn next_table_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
 /// Memory of a cached block besides its bytes: counts of users, its place on the clock, the allocator's part.
 const OVERHEAD_BYTES: u64 = 128;
 
@@ -156,9 +150,8 @@ impl TableBlocks {
 impl Drop for TableBlocks {
     fn drop(&mut self) {
         for (block, slot) in self.slots.iter().enumerate() {
-            if let Some(raw) = slot.block.swap(None) {
-                let shard = self.cache.shard(block);
-                shard.bytes.fetch_sub(weight(&raw), Ordering::Relaxed);
+            let shard = self.cache.shard(block);
+            if shard.vacate(slot) {
                 shard.orphans.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -215,7 +208,7 @@ impl Shard {
             return;
         }
         let is_full = self.bytes.load(Ordering::Relaxed) + weight > self.capacity_bytes;
-        if is_full && !self.comes_back(slot, raw.len()) {
+        if is_full && !self.comes_back(slot, weight) {
             return;
         }
         let mut clock = self.clock.lock();
@@ -229,12 +222,12 @@ impl Shard {
         self.make_room(&mut clock);
     }
 
-    /// Whether the block was missed within as many misses as blocks of its size fit in here; if not, this
+    /// Whether the block was missed within as many misses as blocks of its weight fit in here; if not, this
     /// miss is noted.
-    fn comes_back(&self, slot: &Slot, bytes: usize) -> bool {
+    fn comes_back(&self, slot: &Slot, weight: u64) -> bool {
         let now = self.offers.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
         let missed_at = slot.missed_at.load(Ordering::Relaxed);
-        let blocks = self.capacity_bytes / (bytes as u64 + OVERHEAD_BYTES);
+        let blocks = self.capacity_bytes / weight;
         let comes_back = missed_at != 0 && u64::from(now.wrapping_sub(missed_at)) <= blocks;
         slot.missed_at.store(if comes_back { 0 } else { now }, Ordering::Relaxed);
         comes_back
@@ -249,12 +242,17 @@ impl Shard {
                 passed += 1;
                 place.slot().uses.store(uses - 1, Ordering::Relaxed);
                 clock.push_back(place);
-            } else if let Some(raw) = place.slot().block.swap(None) {
-                self.bytes.fetch_sub(weight(&raw), Ordering::Relaxed);
-            } else {
+            } else if !self.vacate(place.slot()) {
                 self.orphans.fetch_sub(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Takes the block out of a slot; whether there was one.
+    fn vacate(&self, slot: &Slot) -> bool {
+        let Some(raw) = slot.block.swap(None) else { return false };
+        self.bytes.fetch_sub(weight(&raw), Ordering::Relaxed);
+        true
     }
 
     /// Drops the places of blocks that left with their tables, once they are most.

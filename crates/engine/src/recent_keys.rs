@@ -37,10 +37,16 @@ pub struct RecentKeys {
     copy_bytes_max: usize,
 }
 
+/// A process-unique id for one opening of one table.
+pub fn next_table_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// Where an entry stands: the id of its table, and the place that the point index names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryPlace {
-    /// An id that no other opening of a table has.
+    /// From [`next_table_id`].
     pub table_id: u64,
     /// Block and slot in it, as one number.
     pub place: u32,

@@ -107,9 +107,9 @@ impl<'a> PreparedGroup<'a> {
 
     /// About what memtables take of it: all but the values that stay in the journal.
     pub fn memtable_bytes(&self) -> u64 {
-        let lens = self.values().iter().map(|value| value.len());
-        let inline: usize = lens.filter(|&len| len < self.inline_max_bytes).sum();
-        (self.meta.len() + inline) as u64
+        let inline = self.values().iter().filter(|value| self.is_inline(value));
+        let inline_bytes: usize = inline.map(|value| value.len()).sum();
+        (self.meta.len() + inline_bytes) as u64
     }
 
     pub(super) fn meta(&self) -> &[u8] {
@@ -163,9 +163,13 @@ impl<'a> PreparedGroup<'a> {
         }
     }
 
+    /// Whether the value goes to memtables and tables, instead of being pointed at.
+    fn is_inline(&self, value: &[u8]) -> bool {
+        value.len() < self.inline_max_bytes
+    }
+
     fn push_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64, attributes: &[u8]) {
-        let is_inline = value.len() < self.inline_max_bytes;
-        let kind = if is_inline { ValueKind::Put } else { ValueKind::PutRef };
+        let kind = if self.is_inline(value) { ValueKind::Put } else { ValueKind::PutRef };
         let head = PutHead { expires_at_ms, attributes };
         encode_put(&mut self.meta, kind, key, value.len() as u64, checksum::crc32c(value), head);
         self.value_bytes += value.len() as u32;

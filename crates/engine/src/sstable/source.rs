@@ -11,11 +11,11 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::block_cache::{BlockCache, CachedBytes, TableBlocks, next_table_id};
+use crate::block_cache::{BlockCache, CachedBytes, TableBlocks};
 use crate::error::{Error, Result};
 use crate::file_cache::FileCache;
 use crate::head::Entry;
-use crate::recent_keys::EntryPlace;
+use crate::recent_keys::{EntryPlace, next_table_id};
 use crate::sstable::fences::BlockHandle;
 use crate::sstable::footer::Section;
 use crate::sstable::frame::{self, FrameError};
@@ -58,8 +58,7 @@ impl BlockBytes<'_> {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             BlockBytes::Mapped { map, range } => &map[range.clone()],
-            BlockBytes::Cached(raw) => raw,
-            BlockBytes::Read(raw) => raw,
+            whole => whole.owner(),
         }
     }
 
@@ -96,7 +95,7 @@ pub(super) struct TableSource {
     path: PathBuf,
     number: u64,
     cache: Arc<BlockCache>,
-    cache_id: u64,
+    table_id: u64,
     block_count: usize,
     /// The blocks in the cache, once one was asked for.
     blocks: OnceLock<TableBlocks>,
@@ -134,8 +133,8 @@ impl TableSource {
     }
 
     fn new(bytes: SourceBytes, path: PathBuf, number: u64, cache: Arc<BlockCache>) -> Self {
-        let (cache_id, blocks) = (next_table_id(), OnceLock::new());
-        TableSource { bytes, path, number, cache, cache_id, block_count: 0, blocks }
+        let (table_id, blocks) = (next_table_id(), OnceLock::new());
+        TableSource { bytes, path, number, cache, table_id, block_count: 0, blocks }
     }
 
     /// Says how many blocks there are, once that is known.
@@ -171,7 +170,7 @@ impl TableSource {
     }
 
     fn entry_place(&self, place: Place) -> EntryPlace {
-        EntryPlace { table_id: self.cache_id, place: place.number() }
+        EntryPlace { table_id: self.table_id, place: place.number() }
     }
 
     /// The file.

@@ -249,7 +249,7 @@ impl Inner {
     }
 
     fn find_lag_in_space(&self, state: &ReadState) -> f64 {
-        let level0 = state.version.levels[0].runs.iter().flat_map(|run| run.tables.iter());
+        let level0 = state.version.levels[0].tables();
         let level0_bytes = level0.fold(0u64, |sum, table| sum.saturating_add(table.weight()));
         let shares = self.collectable(state);
         let dead_bytes = collection::backlog(&shares, self.options.collection_live_ratio);

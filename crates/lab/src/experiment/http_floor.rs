@@ -1,9 +1,9 @@
 //! `http-floor`: how much of a request's cost is HTTP itself, and how much is ours.
 //!
-//! The floor is a bare hyper server that stores nothing and answers a constant. Our blocks are in memory: what
-//! reading one costs is for other experiments to say. Answers of ours are
-//! verified, the floor's can't be. Any other server that speaks `/v0` can be loaded beside them, by its
-//! URL: it is filled with the same keys, and keeps them afterwards.
+//! The floor is a bare hyper server that stores nothing and answers a constant. Our blocks are in memory:
+//! what reading one costs is for other experiments to say. Answers of ours are verified, the floor's can't
+//! be. Any other server that speaks `/v0` can be loaded beside them, by its URL: it is filled with the same
+//! keys, and keeps them afterwards.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
