@@ -1,7 +1,8 @@
 //! `growth`: what an operation costs as a store grows.
 //!
 //! One store of each size is filled in random order; then, when it is at rest, keys are read at random,
-//! asked for that are not there, and ranges read. A merge tree has a number of levels that grows with
+//! asked for that are not there, and ranges read. Reads are warmed up until nearly every block was read
+//! once, whatever the size: a block's checksum is computed when it is first read. A merge tree has a number of levels that grows with
 //! the logarithm of its size, so the report sets each cost against the growth of that logarithm.
 
 use super::picks::{different, median_of, of_case, of_valid, or_dash, text, values_of};
@@ -133,16 +134,19 @@ fn log_growth(smallest: u64, keys: u64) -> f64 {
 fn planned(repetition: u32, workload: Workload, keys: u64, scale: Scale) -> PlannedRun {
     let is_fill = workload == Workload::FillRandom;
     let asked = scale.pick(1_000, 2_000_000, 10_000_000);
-    let length = Length::Operations(match workload {
-        Workload::FillRandom => keys,
+    // A block holds about 35 entries.
+    let warm_up = (keys / 10).max(scale.pick(100, 500_000, 2_000_000));
+    let [length, warm_up] = match workload {
+        Workload::FillRandom => [keys, 0],
         // A hundred entries each.
-        Workload::SeekRandom => asked / 20,
-        _ => asked,
-    });
+        Workload::SeekRandom => [asked / 20, warm_up / 20],
+        _ => [asked, warm_up],
+    }
+    .map(Length::Operations);
     let spec = Spec { workload, keys, length, seed: seed(repetition, 0), ..Spec::default() };
     let number = keys.to_string();
     let case = [("workload", workload.name()), ("keys", &*number)];
-    let warm_up = (!is_fill).then(|| Length::Operations(scale.pick(100, 500_000, 2_000_000)));
+    let warm_up = (!is_fill).then_some(warm_up);
     PlannedRun {
         options: RunOptions { settle: is_fill, warm_up, ..RunOptions::default() },
         shared_store: Some(format!("growth {keys} {repetition}")),

@@ -1,7 +1,8 @@
 //! `http-floor`: how much of a request's cost is HTTP itself, and how much is ours.
 //!
-//! The floor is a bare hyper server that stores nothing and answers a constant. Our blocks are in memory:
-//! what reading one costs is for other experiments to say. Answers of ours are verified, the floor's can't
+//! The floor is a bare hyper server that stores nothing and answers a constant. Our blocks are in memory,
+//! and a server that is written to isn't the one that is read from, whose cache it would empty: what
+//! reading a block costs is for other experiments to say. Answers of ours are verified, the floor's can't
 //! be. Any other server that speaks `/v0` can be loaded beside them, by its URL: it is filled with the same
 //! keys, and keeps them afterwards.
 
@@ -83,7 +84,9 @@ impl Experiment for HttpFloor {
                             cache_bytes: CACHE_BYTES,
                             durability: Durability::Os,
                         },
-                        shared_store: Some("server".to_owned()),
+                        shared_store: Some(
+                            if workload.writes() { "written" } else { "read" }.to_owned(),
+                        ),
                         is_profiled: false,
                         spec,
                     };

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tallybook::{
-    Exit, Options, Reading, ResourceOptions, Resources, ScanOptions, Stages, Stats, Store,
+    Exit, JournalWriting, Options, Reading, ResourceOptions, Resources, ScanOptions, Stages, Stats,
+    Store,
 };
 
 use super::{Answers, Budget, Request, Session, Target};
@@ -278,6 +279,14 @@ fn set(
             "false" => options.background = false,
             _ => return Err(Error::Invalid("background is true or false".into())),
         },
+        "journal_writing" => match value {
+            "auto" => options.journal_writing = JournalWriting::Auto,
+            "mapped" => options.journal_writing = JournalWriting::Mapped,
+            "written" => options.journal_writing = JournalWriting::Written,
+            _ => {
+                return Err(Error::Invalid("journal_writing is auto, mapped or written".into()));
+            }
+        },
         "reading" => match value {
             "mapped" => options.reading = Reading::Mapped,
             "pread" => options.reading = Reading::Pread,
@@ -291,6 +300,7 @@ fn set(
                 "compaction_threads",
                 "flush_threads",
                 "inline_max_bytes",
+                "journal_writing",
                 "level_runs_max",
                 "memtable_bytes",
                 "memtable_journal_bytes",
