@@ -1,5 +1,7 @@
 //! Deleted ranges: which SeqNo a key is deleted up to.
 
+use std::collections::BinaryHeap;
+
 use bytes::Bytes;
 
 use crate::key::SeqNo;
@@ -15,89 +17,143 @@ pub struct RangeTombstone {
     pub seqno: SeqNo,
 }
 
-/// A set of deleted ranges, split where they overlap so that a look-up is one binary search.
+/// A set of deleted ranges that tells which of them cover a key.
+///
+/// A segment tree (Bentley, "Algorithms for Klee's rectangle problems", 1977): the places where ranges
+/// start or end cut the keys into pieces, the tree's leaves; a range is noted at the few nodes that
+/// together are its pieces, and a key is covered by what is noted on its way from its leaf to the root.
+/// So `n` ranges take memory for `n log n` numbers however they overlap, and a look-up is a search among
+/// the edges and one in each of `log n` nodes.
 #[derive(Debug, Clone, Default)]
 pub struct RangeTombstones {
-    /// Disjoint, ascending; the SeqNos of each are descending.
-    fragments: Vec<Fragment>,
-}
-
-#[derive(Debug, Clone)]
-struct Fragment {
-    start: Bytes,
-    end: Bytes,
-    seqnos: Vec<SeqNo>,
+    /// The ranges, ascending.
+    deletions: Vec<RangeTombstone>,
+    /// Where they start and end, ascending. Piece `i` is the keys from edge `i` to edge `i + 1`.
+    edges: Vec<Bytes>,
+    /// SeqNos by node, ascending. The parent of node `n` is `n / 2`, the root 1, and the leaves are the
+    /// second half.
+    nodes: Vec<Vec<SeqNo>>,
+    /// Memory taken, about.
+    bytes: usize,
 }
 
 impl RangeTombstones {
     /// The set of these deletions, in any order.
     pub fn new(tombstones: impl IntoIterator<Item = RangeTombstone>) -> Self {
-        // Every place where a deletion starts or ends, in order; at one place ends come first.
-        let deletions = tombstones.into_iter().filter(|deletion| deletion.start < deletion.end);
-        let mut edges: Vec<(Bytes, bool, SeqNo)> = deletions
-            .flat_map(|RangeTombstone { start, end, seqno }| {
-                [(start, true, seqno), (end, false, seqno)]
-            })
-            .collect();
-        edges.sort();
-        let mut fragments: Vec<Fragment> = Vec::new();
-        // The deletions of the keys from `from` on, newest first.
-        let (mut open, mut from) = (Vec::new(), Bytes::new());
-        for (place, starts, seqno) in edges {
-            if !open.is_empty() && from < place {
-                let mut seqnos = open.clone();
-                seqnos.dedup();
-                match fragments.last_mut() {
-                    Some(last) if last.end == from && last.seqnos == seqnos => {
-                        last.end = place.clone();
-                    }
-                    _ => fragments.push(Fragment { start: from, end: place.clone(), seqnos }),
+        let mut deletions: Vec<RangeTombstone> =
+            tombstones.into_iter().filter(|deletion| deletion.start < deletion.end).collect();
+        deletions.sort_unstable();
+        deletions.dedup();
+        let edges = edges(&deletions);
+        let leaves = edges.len().saturating_sub(1);
+        let mut nodes = vec![Vec::new(); 2 * leaves];
+        let place = |edge: &Bytes| edges.partition_point(|other| other < edge) + leaves;
+        for deletion in &deletions {
+            // The nodes that end at either side and have their siblings outside, from the leaves up.
+            let (mut from, mut to) = (place(&deletion.start), place(&deletion.end));
+            while from < to {
+                if from % 2 == 1 {
+                    nodes[from].push(deletion.seqno);
+                    from += 1;
                 }
+                if to % 2 == 1 {
+                    to -= 1;
+                    nodes[to].push(deletion.seqno);
+                }
+                (from, to) = (from / 2, to / 2);
             }
-            let at = open.partition_point(|&other| other > seqno);
-            if starts {
-                open.insert(at, seqno);
-            } else {
-                open.remove(at);
-            }
-            from = place;
         }
-        RangeTombstones { fragments }
+        for seqnos in &mut nodes {
+            seqnos.sort_unstable();
+            seqnos.shrink_to_fit();
+        }
+        let keys: usize = edges.iter().map(Bytes::len).sum();
+        let noted: usize = nodes.iter().map(|seqnos| size_of_val(&seqnos[..])).sum();
+        let vectors =
+            size_of_val(&deletions[..]) + size_of_val(&edges[..]) + size_of_val(&nodes[..]);
+        RangeTombstones { deletions, edges, nodes, bytes: keys + noted + vectors }
     }
 
     /// Whether no range is deleted.
     pub fn is_empty(&self) -> bool {
-        self.fragments.is_empty()
+        self.deletions.is_empty()
+    }
+
+    /// Number of deletions.
+    pub fn len(&self) -> usize {
+        self.deletions.len()
     }
 
     /// The newest deletion of `user_key` that a read at `max_seqno` sees; 0 for none.
+    #[inline]
     pub fn cover(&self, user_key: &[u8], max_seqno: SeqNo) -> SeqNo {
-        if self.fragments.is_empty() {
-            return 0;
-        }
-        let after = self.fragments.partition_point(|fragment| fragment.start[..] <= *user_key);
-        match after.checked_sub(1).map(|at| &self.fragments[at]) {
-            Some(fragment) if *user_key < fragment.end[..] => {
-                fragment.seqnos.iter().copied().find(|&seqno| seqno <= max_seqno).unwrap_or(0)
-            }
-            _ => 0,
-        }
+        if self.is_empty() { 0 } else { self.newest_cover(user_key, max_seqno) }
     }
 
-    /// The deletions, disjoint or equal in range, ascending by start, newest first.
-    pub fn iter(&self) -> impl Iterator<Item = RangeTombstone> + '_ {
-        self.fragments.iter().flat_map(|fragment| {
-            fragment.seqnos.iter().map(|&seqno| RangeTombstone {
-                start: fragment.start.clone(),
-                end: fragment.end.clone(),
-                seqno,
-            })
-        })
+    fn newest_cover(&self, user_key: &[u8], max_seqno: SeqNo) -> SeqNo {
+        let begun = self.edges.partition_point(|edge| edge[..] <= *user_key);
+        if begun == 0 || begun == self.edges.len() {
+            return 0;
+        }
+        let leaves = self.edges.len() - 1;
+        let to_the_root = std::iter::successors(Some(begun - 1 + leaves), |node| Some(node / 2));
+        let newest_of = |node: usize| {
+            let seqnos = &self.nodes[node];
+            let seen = seqnos.partition_point(|&seqno| seqno <= max_seqno);
+            seen.checked_sub(1).map(|at| seqnos[at])
+        };
+        to_the_root.take_while(|&node| node > 0).filter_map(newest_of).max().unwrap_or(0)
     }
+
+    /// The deletions, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = &RangeTombstone> + '_ {
+        self.deletions.iter()
+    }
+
+    /// Memory taken, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// What readers who see all of these deletions have of them: of each piece the newest alone. Disjoint,
+/// ascending, at most twice as many as there were. Requires: `deletions` ascend.
+pub fn newest(deletions: &[RangeTombstone]) -> Vec<RangeTombstone> {
+    debug_assert!(deletions.is_sorted());
+    let mut starting = deletions.iter().peekable();
+    // Those that have started: the newest first, with their ends.
+    let mut open = BinaryHeap::new();
+    let mut kept: Vec<RangeTombstone> = Vec::new();
+    for piece in edges(deletions).windows(2) {
+        let (start, end) = (&piece[0], &piece[1]);
+        while let Some(deletion) = starting.next_if(|deletion| deletion.start <= *start) {
+            open.push((deletion.seqno, &deletion.end));
+        }
+        while open.peek().is_some_and(|&(_, ended)| ended <= start) {
+            open.pop();
+        }
+        let Some(&(seqno, _)) = open.peek() else { continue };
+        match kept.last_mut() {
+            Some(last) if last.end == *start && last.seqno == seqno => last.end = end.clone(),
+            _ => kept.push(RangeTombstone { start: start.clone(), end: end.clone(), seqno }),
+        }
+    }
+    kept
+}
+
+/// Every place where a deletion starts or ends, ascending.
+fn edges(deletions: &[RangeTombstone]) -> Vec<Bytes> {
+    let both = |deletion: &RangeTombstone| [deletion.start.clone(), deletion.end.clone()];
+    let mut edges: Vec<Bytes> = deletions.iter().flat_map(both).collect();
+    edges.sort_unstable();
+    edges.dedup();
+    edges
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn tombstone(start: &'static str, end: &'static str, seqno: SeqNo) -> RangeTombstone {
@@ -126,35 +182,64 @@ mod tests {
         }
     }
 
+    #[test]
+    fn ranges_within_ranges_take_little_memory() {
+        // As who trims a log deletes: from its front to ever later places.
+        let ends = (1..=4000).map(|end: u32| (end, Bytes::copy_from_slice(&end.to_be_bytes())));
+        let nested: Vec<RangeTombstone> = ends
+            .map(|(end, key)| RangeTombstone { start: Bytes::new(), end: key, seqno: end.into() })
+            .collect();
+        let set = RangeTombstones::new(nested.clone());
+        assert_eq!(set.len(), 4000);
+        assert!(set.bytes() < 4000 * 500, "{} bytes", set.bytes());
+        for at in [0u32, 1, 77, 3999] {
+            let key = at.to_be_bytes();
+            assert_eq!(set.cover(&key, SeqNo::MAX), 4000);
+            assert_eq!(set.cover(&key, 100), if at < 100 { 100 } else { 0 });
+        }
+        assert_eq!(newest(&nested), nested[3999..]);
+    }
+
+    fn deletions() -> impl Strategy<Value = Vec<RangeTombstone>> {
+        let deletion = |(start, end, seqno): (u8, u8, SeqNo)| RangeTombstone {
+            start: Bytes::copy_from_slice(&[start]),
+            end: Bytes::copy_from_slice(&[end]),
+            seqno,
+        };
+        proptest::collection::vec((0u8..20, 0u8..20, 1u64..9).prop_map(deletion), 0..20)
+    }
+
+    fn cover_one_by_one(deletions: &[RangeTombstone], key: &[u8], max_seqno: SeqNo) -> SeqNo {
+        let covers = deletions.iter().filter(|deletion| {
+            deletion.start[..] <= *key && *key < deletion.end[..] && deletion.seqno <= max_seqno
+        });
+        covers.map(|deletion| deletion.seqno).max().unwrap_or(0)
+    }
+
     proptest::proptest! {
         #[test]
-        fn a_set_answers_as_its_deletions_do_one_by_one(
-            deletions in proptest::collection::vec((0u8..20, 0u8..20, 1u64..9), 0..20),
-        ) {
-            let deletion = |&(start, end, seqno): &(u8, u8, SeqNo)| RangeTombstone {
-                start: Bytes::copy_from_slice(&[start]),
-                end: Bytes::copy_from_slice(&[end]),
-                seqno,
-            };
-            let set = RangeTombstones::new(deletions.iter().map(deletion));
-            // What a set lists makes the same set again.
-            let again = RangeTombstones::new(set.iter());
+        fn a_set_answers_as_its_deletions_do_one_by_one(deletions in deletions()) {
+            let set = RangeTombstones::new(deletions.clone());
             for key in 0..21 {
                 for max_seqno in 0..10 {
-                    let covers = deletions.iter().filter(|&&(start, end, seqno)| {
-                        start <= key && key < end && seqno <= max_seqno
-                    });
-                    let expected = covers.map(|deletion| deletion.2).max().unwrap_or(0);
-                    proptest::prop_assert_eq!(set.cover(&[key], max_seqno), expected);
-                    proptest::prop_assert_eq!(again.cover(&[key], max_seqno), expected);
+                    let expected = cover_one_by_one(&deletions, &[key], max_seqno);
+                    prop_assert_eq!(set.cover(&[key], max_seqno), expected);
                 }
             }
-            let listed: Vec<_> = set.iter().collect();
-            for pair in listed.windows(2) {
-                let (one, next) = (&pair[0], &pair[1]);
-                let is_same = one.start == next.start && one.end == next.end;
-                proptest::prop_assert!(one.end <= next.start || is_same && one.seqno > next.seqno);
+        }
+
+        #[test]
+        fn the_newest_of_each_piece_cover_what_all_do(deletions in deletions()) {
+            let set = RangeTombstones::new(deletions);
+            let all: Vec<_> = set.iter().cloned().collect();
+            let newest = newest(&all);
+            for key in 0..21 {
+                let expected = cover_one_by_one(&all, &[key], SeqNo::MAX);
+                prop_assert_eq!(cover_one_by_one(&newest, &[key], SeqNo::MAX), expected);
             }
+            prop_assert!(newest.len() <= 2 * all.len());
+            let disjoint = newest.windows(2).all(|pair| pair[0].end <= pair[1].start);
+            prop_assert!(disjoint, "{newest:?}");
         }
     }
 }

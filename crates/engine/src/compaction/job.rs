@@ -72,7 +72,7 @@ pub fn run(
     let mut retain = Retain::new(&job.snapshots, &range_tombstones, job.bottom, job.now_ms);
     let kept_ranges = match fault_points::is_planted(Bug::ForgetRangeTombstone) {
         true => Vec::new(),
-        false => range_tombstones.iter().filter(|range| retain.keeps_range(range)).collect(),
+        false => retain.kept_ranges(),
     };
     let mut output = Output::new(fs, next_file_number, options, kept_ranges);
     let times = output.times();

@@ -46,7 +46,7 @@ pub struct Output<'a> {
     fs: &'a Arc<dyn FileSystem>,
     next_file_number: &'a AtomicU64,
     options: OutputOptions,
-    /// Not yet given to a file, ascending by start; disjoint or equal in range.
+    /// Not yet given to a file, ascending by start.
     range_tombstones: Vec<RangeTombstone>,
     builder: Option<(u64, TableBuilder)>,
     finished: Vec<OutputTable>,
@@ -55,7 +55,7 @@ pub struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// An output that holds `range_tombstones` (disjoint or equal in range, ascending by start).
+    /// An output that holds `range_tombstones` (ascending by start).
     pub fn new(
         fs: &'a Arc<dyn FileSystem>,
         next_file_number: &'a AtomicU64,

@@ -5,9 +5,11 @@
 //! if a range deletion of the same stripe is newer. At the bottom, where nothing older can be
 //! uncovered, a deletion (or an expired entry) of the oldest stripe has done its work and goes too.
 
+use std::collections::BTreeMap;
+
 use crate::head::EntryRef;
 use crate::key::{self, SEQNO_MAX, SeqNo};
-use crate::range_tombstone::{RangeTombstone, RangeTombstones};
+use crate::range_tombstone::{RangeTombstone, RangeTombstones, newest};
 
 /// Decides entry by entry, in internal order.
 #[derive(Debug)]
@@ -65,9 +67,18 @@ impl<'a> Retain<'a> {
         entry.is_live(self.now_ms) || !self.bottom || stripe > 0
     }
 
-    /// Whether a range deletion is kept.
-    pub fn keeps_range(&self, tombstone: &RangeTombstone) -> bool {
-        !(self.bottom && self.stripe(tombstone.seqno) == 0)
+    /// The range deletions that are kept, ascending by start: of each stripe the newest of each piece.
+    pub fn kept_ranges(&self) -> Vec<RangeTombstone> {
+        let mut stripes: BTreeMap<usize, Vec<RangeTombstone>> = BTreeMap::new();
+        for deletion in self.range_tombstones.iter() {
+            stripes.entry(self.stripe(deletion.seqno)).or_default().push(deletion.clone());
+        }
+        if self.bottom {
+            stripes.remove(&0);
+        }
+        let mut kept: Vec<_> = stripes.values().flat_map(|stripe| newest(stripe)).collect();
+        kept.sort();
+        kept
     }
 }
 
@@ -132,5 +143,31 @@ mod tests {
         check(&[4], &[("a", "c", 5)], false, "b@4 b@2", "b@4");
         check(&[4, 6], &[("a", "c", 5)], false, "b@4 b@2", "b@4");
         check(&[2, 6], &[("a", "c", 5)], false, "b@4 b@2", "b@2");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn kept_ranges_delete_for_every_reader_what_all_did(
+            ranges in proptest::collection::vec((0u8..12, 0u8..12, 1u64..20), 0..20),
+            snapshots in proptest::collection::btree_set(1u64..20, 0..4),
+        ) {
+            let all = RangeTombstones::new(ranges.iter().map(|&(start, end, seqno)| {
+                let key = |byte| Bytes::copy_from_slice(&[byte]);
+                RangeTombstone { start: key(start), end: key(end), seqno }
+            }));
+            let snapshots: Vec<SeqNo> = snapshots.into_iter().collect();
+            let kept = Retain::new(&snapshots, &all, false, 0).kept_ranges();
+            proptest::prop_assert!(kept.is_sorted_by(|a, b| a.start <= b.start));
+            let kept = RangeTombstones::new(kept);
+            for reader in snapshots.iter().copied().chain([SEQNO_MAX]) {
+                for key in 0..12 {
+                    proptest::prop_assert_eq!(kept.cover(&[key], reader), all.cover(&[key], reader));
+                }
+            }
+            // At the bottom the oldest stripe has done its work.
+            let at_the_bottom = Retain::new(&snapshots, &all, true, 0).kept_ranges();
+            let oldest = snapshots.first().copied().unwrap_or(SEQNO_MAX);
+            proptest::prop_assert!(at_the_bottom.iter().all(|range| range.seqno > oldest));
+        }
     }
 }

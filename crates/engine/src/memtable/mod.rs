@@ -33,7 +33,9 @@ pub struct Memtable {
     /// Held while an entry is added: the arena and the index take one writer.
     writing: parking_lot::Mutex<()>,
     order: Mutex<Order>,
-    range_tombstones: parking_lot::RwLock<Arc<RangeTombstones>>,
+    /// Deleted ranges, in sets as large as the powers of two in their number, largest first: a new one
+    /// takes the smaller ones in, so that a set is made anew `log n` times for each range.
+    range_tombstones: parking_lot::RwLock<Vec<Arc<RangeTombstones>>>,
     has_range_tombstones: AtomicBool,
     range_tombstone_bytes: AtomicUsize,
     keys: AtomicUsize,
@@ -75,12 +77,15 @@ impl Memtable {
 
     /// Adds a deleted range. Requires: as `insert`.
     pub fn insert_range_tombstone(&self, tombstone: RangeTombstone) {
-        let bytes = tombstone.start.len() + tombstone.end.len() + size_of::<RangeTombstone>();
-        self.range_tombstone_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.note(tombstone.seqno);
-        let mut set = self.range_tombstones.write();
-        let all = set.iter().chain([tombstone]);
-        *set = Arc::new(RangeTombstones::new(all));
+        let mut sets = self.range_tombstones.write();
+        let mut joined = vec![tombstone];
+        while let Some(last) = sets.pop_if(|last| last.len() <= joined.len()) {
+            joined.extend(last.iter().cloned());
+        }
+        sets.push(Arc::new(RangeTombstones::new(joined)));
+        let bytes = sets.iter().map(|set| set.bytes()).sum();
+        self.range_tombstone_bytes.store(bytes, Ordering::Relaxed);
         self.has_range_tombstones.store(true, Ordering::Release);
     }
 
@@ -112,11 +117,12 @@ impl Memtable {
         if !self.has_range_tombstones.load(Ordering::Acquire) {
             return 0;
         }
-        self.range_tombstones.read().cover(user_key, max_seqno)
+        let sets = self.range_tombstones.read();
+        sets.iter().map(|set| set.cover(user_key, max_seqno)).max().unwrap_or(0)
     }
 
-    /// The deleted ranges so far.
-    pub fn range_tombstones(&self) -> Arc<RangeTombstones> {
+    /// The deleted ranges so far, in a few sets.
+    pub fn range_tombstones(&self) -> Vec<Arc<RangeTombstones>> {
         self.range_tombstones.read().clone()
     }
 
@@ -188,6 +194,32 @@ mod tests {
 
     fn cursor(memtable: &Arc<Memtable>) -> MergingIterator {
         MergingIterator::new(memtable.sources().collect())
+    }
+
+    #[test]
+    fn deleted_ranges_are_few_sets_and_each_reader_sees_its_own() {
+        let memtable = memtable();
+        for seqno in 1..=100u8 {
+            let (start, end) = ([seqno % 7], [seqno % 7 + 1 + seqno % 3]);
+            memtable.insert_range_tombstone(RangeTombstone {
+                start: start.to_vec().into(),
+                end: end.to_vec().into(),
+                seqno: seqno.into(),
+            });
+        }
+        // 100 is 64 and 32 and 4.
+        let sizes: Vec<_> = memtable.range_tombstones().iter().map(|set| set.len()).collect();
+        assert_eq!(sizes, [64, 32, 4]);
+        for key in 0..10u8 {
+            for max_seqno in 0..=100u8 {
+                let covers = |seqno: &u8| {
+                    seqno % 7 <= key && key < seqno % 7 + 1 + seqno % 3 && *seqno <= max_seqno
+                };
+                let expected = (1..=100u8).filter(covers).max().unwrap_or(0);
+                assert_eq!(memtable.cover(&[key], max_seqno.into()), SeqNo::from(expected));
+            }
+        }
+        assert!(memtable.bytes() > 100 * size_of::<RangeTombstone>());
     }
 
     #[test]

@@ -37,7 +37,6 @@ pub struct Table {
     spacing: Spacing,
     properties: Properties,
     range_tombstones: RangeTombstones,
-    range_tombstone_bytes: usize,
     file_bytes: u64,
 }
 
@@ -84,7 +83,6 @@ impl Table {
             index,
             properties,
             range_tombstones: RangeTombstones::new(range_tombstones),
-            range_tombstone_bytes: tombstones.len(),
             file_bytes,
         })
     }
@@ -277,7 +275,7 @@ impl Table {
         let fences = self.fences.resident_bytes()
             - if self.source.is_mapped() { self.footer.fences.bytes as usize } else { 0 };
         let fixed = size_of::<Table>() + self.fences.len() / 8 + self.source.slot_bytes();
-        fixed + refs + keys + fences + self.index.resident_bytes() + 2 * self.range_tombstone_bytes
+        fixed + refs + keys + fences + self.index.resident_bytes() + self.range_tombstones.bytes()
     }
 
     /// About how many bytes of the file hold keys below `user_key`.

@@ -17,7 +17,7 @@ use crate::head::{Body, BodyRef, Entry, Head};
 use crate::iter::merging::Source;
 use crate::iter::{InternalIterator, MergingIterator};
 use crate::key::{self, SeqNo};
-use crate::range_tombstone::{RangeTombstone, RangeTombstones};
+use crate::range_tombstone::{RangeTombstone, RangeTombstones, newest};
 use crate::stages::Recorder;
 use crate::version::RunIter;
 use crate::vfs::Clock;
@@ -75,7 +75,7 @@ pub struct Cursor {
     clock: Arc<dyn Clock>,
     recorder: Arc<Recorder>,
     merged: MergingIterator,
-    range_tombstones: RangeTombstones,
+    range_tombstones: Vec<Arc<RangeTombstones>>,
     seqno: SeqNo,
     bounds: Bounds,
     direction: Direction,
@@ -111,11 +111,11 @@ impl Cursor {
     ) -> Cursor {
         let bounds = Bounds::of(options);
         let mut sources: Vec<Source> = Vec::new();
-        let mut tombstones: Vec<RangeTombstone> = Vec::new();
+        let mut range_tombstones = Vec::new();
         for memtable in state.memtables() {
             if !memtable.is_empty() {
                 sources.extend(memtable.sources());
-                tombstones.extend(memtable.range_tombstones().iter());
+                range_tombstones.extend(memtable.range_tombstones());
             }
         }
         let (start, end) = (bounds.start.as_deref(), bounds.end.as_deref());
@@ -125,18 +125,22 @@ impl Cursor {
                 sources.push(Box::new(RunIter::new(run.tables.clone(), places, true)));
             }
         }
-        for table in state.version.directory().deleting() {
-            if table.overlaps(start, end) {
-                tombstones.extend(table.range_tombstones());
-            }
+        let deleting = state.version.directory().deleting().iter();
+        let mut deleted: Vec<RangeTombstone> = deleting
+            .filter(|table| table.overlaps(start, end))
+            .flat_map(|table| table.range_tombstones())
+            .filter(|tombstone| tombstone.seqno <= seqno)
+            .collect();
+        if !deleted.is_empty() {
+            deleted.sort_unstable();
+            range_tombstones.push(Arc::new(RangeTombstones::new(newest(&deleted))));
         }
-        tombstones.retain(|tombstone| tombstone.seqno <= seqno);
         Cursor {
             state,
             clock,
             recorder,
             merged: MergingIterator::new(sources),
-            range_tombstones: RangeTombstones::new(tombstones),
+            range_tombstones,
             seqno,
             bounds,
             direction: Direction::Forward,
@@ -348,7 +352,8 @@ impl Cursor {
             Some(expires_at_ms) => expires_at_ms > self.clock.now_ms(),
             None => false,
         };
-        is_live && self.range_tombstones.cover(user_key, self.seqno) < seqno
+        let deletes = |set: &Arc<RangeTombstones>| set.cover(user_key, self.seqno) > seqno;
+        is_live && !self.range_tombstones.iter().any(deletes)
     }
 }
 

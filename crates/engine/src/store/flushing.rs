@@ -117,7 +117,11 @@ impl Inner {
         self.sync.start_writeback();
         let job = Job {
             sources: memtable.sources().collect(),
-            range_tombstones: memtable.range_tombstones().iter().collect(),
+            range_tombstones: memtable
+                .range_tombstones()
+                .iter()
+                .flat_map(|set| set.iter().cloned())
+                .collect(),
             start: None,
             end: None,
             bottom: false,

@@ -126,7 +126,7 @@ impl LiveTable {
 
     /// The deleted ranges within the visible bounds.
     pub fn range_tombstones(&self) -> impl Iterator<Item = RangeTombstone> + '_ {
-        self.table().range_tombstones().iter().filter_map(|mut tombstone| {
+        self.table().range_tombstones().iter().cloned().filter_map(|mut tombstone| {
             if tombstone.start < self.smallest {
                 tombstone.start = self.smallest.clone();
             }

@@ -197,6 +197,42 @@ fn range_deletion_hides_older_keys_only() {
 }
 
 #[test]
+fn a_log_that_is_trimmed_from_its_front_stays_small() {
+    let (_fs, _clock, resources) = inline();
+    let options = || Options { memtable_bytes: 4 << 20, write_buffer_bytes: 8 << 20, ..small() };
+    let store = Store::open_with("/s", options(), resources.clone()).unwrap();
+    let key = |at: u32| at.to_be_bytes();
+    let held = |store: &Store| -> Vec<Bytes> {
+        store.range(Default::default()).unwrap().map(|item| item.unwrap().key).collect()
+    };
+    let mut halfway = None;
+    for at in 0..3_000 {
+        store.put(&key(at), b"line").unwrap();
+        if at >= 10 {
+            store.delete_range(&key(0), &key(at - 9)).unwrap();
+        }
+        if at == 1_500 {
+            halfway = Some(store.snapshot());
+        }
+    }
+    let last: Vec<Bytes> = (2_990..3_000).map(|at| Bytes::copy_from_slice(&key(at))).collect();
+    assert_eq!(held(&store), last);
+    let halfway = halfway.unwrap();
+    assert_eq!(halfway.get(&key(1_491)).unwrap().as_deref(), Some(&b"line"[..]));
+    assert_eq!(halfway.get(&key(1_490)).unwrap(), None);
+    store.flush().unwrap();
+    assert_eq!(halfway.get(&key(1_491)).unwrap().as_deref(), Some(&b"line"[..]));
+    assert_eq!(halfway.get(&key(1_490)).unwrap(), None);
+    assert_eq!(held(&store), last);
+    // Of 2,990 ranges within ranges two are left: one that the snapshot sees, one for all others.
+    let bytes: u64 = store.stats().levels.iter().map(|level| level.bytes).sum();
+    assert!(bytes < 8 << 10, "{bytes} bytes");
+    drop((halfway, store));
+    let store = Store::open_with("/s", options(), resources).unwrap();
+    assert_eq!(held(&store), last);
+}
+
+#[test]
 fn a_large_value_has_a_segment_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), small()).unwrap();
