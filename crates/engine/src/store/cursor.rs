@@ -352,7 +352,7 @@ impl Cursor {
             Some(expires_at_ms) => expires_at_ms > self.clock.now_ms(),
             None => false,
         };
-        let deletes = |set: &Arc<RangeTombstones>| set.cover(user_key, self.seqno) > seqno;
+        let deletes = |set: &Arc<RangeTombstones>| set.cover(user_key, self.seqno) >= seqno;
         is_live && !self.range_tombstones.iter().any(deletes)
     }
 }
