@@ -406,8 +406,8 @@ impl TestJournal {
     pub(super) fn try_write(&mut self, batch: &WriteBatch) -> Result<Written> {
         let group = PreparedGroup::new(batch, INLINE_BYTES_MAX);
         let (seqno, now_ms) = (self.next_seqno, 500 + self.next_seqno);
-        let Appended { segment, end, values_at, has_rotated } =
-            self.writer.append(&group, seqno, now_ms)?;
+        let Appended { end, values_at, has_rotated } = self.writer.append(&group, seqno, now_ms)?;
+        let segment = self.writer.active().expect("it was appended to one").clone();
         self.next_seqno += u64::from(group.count());
         let changes = group.changes(values_at, seqno, now_ms).map(OwnedChange::from);
         let changes = changes.collect::<Vec<_>>().into_iter();

@@ -40,8 +40,6 @@ pub struct JournalPosition {
 /// A group that was appended.
 #[derive(Debug)]
 pub struct Appended {
-    /// The segment it is in.
-    pub segment: Arc<Segment>,
     /// Where the journal ends with it.
     pub end: JournalPosition,
     /// Number of the segment and offset in it where the value section stands.
@@ -108,8 +106,9 @@ impl JournalWriter {
     ) -> Result<Appended> {
         self.sync.check()?;
         let record_bytes = group.record_bytes();
-        let (segment, has_rotated) =
+        let has_rotated =
             self.make_room(record_bytes, group.only_deletes(), first_seqno, written_at_ms)?;
+        let segment = self.active.as_ref().expect("room was made in it");
         let offset = segment.end();
         let header = RecordHeader {
             record_type: RecordType::Group,
@@ -121,11 +120,10 @@ impl JournalWriter {
             count: group.count(),
             meta_crc: segment.header().salt.crc(offset, group.meta()),
         };
-        self.write(&segment, offset, &header, group.meta(), group.values())?;
-        self.advance(&segment, offset, &header);
-        self.sync.publish_group(self.lsn, written_at_ms);
         let values_at = (segment.number(), header.values_offset(offset));
-        Ok(Appended { segment, end: self.position(), values_at, has_rotated })
+        self.write(offset, &header, group.meta(), group.values())?;
+        self.sync.publish_group(self.lsn, written_at_ms);
+        Ok(Appended { end: self.position(), values_at, has_rotated })
     }
 
     /// Appends a mark, which proves to recovery how far the journal was synced; false when the last
@@ -135,32 +133,31 @@ impl JournalWriter {
         if self.last_synced_upto >= self.sync.synced_lsn() {
             return Ok(false);
         }
-        let (segment, _) = self.make_room(RECORD_HEADER_BYTES, true, next_seqno, written_at_ms)?;
+        self.make_room(RECORD_HEADER_BYTES, true, next_seqno, written_at_ms)?;
+        let segment = self.active.as_ref().expect("room was made in it");
         let offset = segment.end();
-        let header = self.bare_header(&segment, offset, RecordType::Mark, &[], next_seqno);
+        let header = self.bare_header(segment, offset, RecordType::Mark, &[], next_seqno);
         let header = RecordHeader { written_at_ms, ..header };
-        self.write(&segment, offset, &header, &[], &[])?;
-        self.advance(&segment, offset, &header);
+        self.write(offset, &header, &[], &[])?;
         self.sync.publish_mark(self.lsn);
         Ok(true)
     }
 
-    /// The segment with room for a record, and whether it is a new one.
+    /// Makes the active segment one with room for a record; true when it is a new one.
     fn make_room(
         &mut self,
         record_bytes: u64,
         may_use_reserve: bool,
         next_seqno: SeqNo,
         written_at_ms: u64,
-    ) -> Result<(Arc<Segment>, bool)> {
+    ) -> Result<bool> {
         if let Some(active) = &self.active
             && active.end() + record_bytes <= active.capacity()
         {
-            return Ok((active.clone(), false));
+            return Ok(false);
         }
-        let segment =
-            self.start_segment(record_bytes, may_use_reserve, next_seqno, written_at_ms)?;
-        Ok((segment, true))
+        self.start_segment(record_bytes, may_use_reserve, next_seqno, written_at_ms)?;
+        Ok(true)
     }
 
     /// Closes the active segment, if there is one, and starts a new one with room for a record.
@@ -170,7 +167,7 @@ impl JournalWriter {
         may_use_reserve: bool,
         next_seqno: SeqNo,
         written_at_ms: u64,
-    ) -> Result<Arc<Segment>> {
+    ) -> Result<()> {
         self.pool.set_scale(self.lsn);
         // Until there is a new segment the old one goes on: a smaller record may still fit.
         let spare = self
@@ -189,8 +186,8 @@ impl JournalWriter {
             self.pool.discard(&spare);
             return Err(error);
         }
-        self.active = Some(segment.clone());
-        Ok(segment)
+        self.active = Some(segment);
+        Ok(())
     }
 
     fn write_start(
@@ -205,9 +202,10 @@ impl JournalWriter {
         let header = self.bare_header(segment, offset, RecordType::Start, &meta, next_seqno);
         let header = RecordHeader { written_at_ms, ..header };
         back(segment, SEGMENT_HEADER_BYTES, &header)?;
-        self.write_parts(segment, offset, &header, &meta, &[])?;
+        write_parts(segment, offset, &header, &meta, &[], &mut self.scratch)?;
         self.sync.add_segment(segment.clone());
-        self.advance(segment, offset, &header);
+        segment.set_end(offset + header.record_bytes());
+        self.advance(&header);
         self.sync.publish_mark(self.lsn);
         Ok(())
     }
@@ -232,103 +230,40 @@ impl JournalWriter {
         }
     }
 
-    fn advance(&mut self, segment: &Segment, offset: u64, header: &RecordHeader) {
-        self.lsn += header.record_bytes();
-        self.last_synced_upto = header.synced_upto;
-        segment.set_end(offset + header.record_bytes());
-    }
-
     /// Writes a record to the active segment, or closes that one before the record.
     fn write(
         &mut self,
-        segment: &Arc<Segment>,
         offset: u64,
         header: &RecordHeader,
         meta: &[u8],
         values: &[&[u8]],
     ) -> Result<()> {
+        let segment = self.active.as_ref().expect("room was made in it");
         // Fails before anything is written, so that the segment stays as it is.
         back(segment, offset, header)?;
-        let written = self.write_parts(segment, offset, header, meta, values);
-        if written.is_err() {
-            self.close_active();
-            // A store into a map doesn't fail, so no map of this file exists.
-            segment.cut_failed_write();
-        }
-        written
-    }
-
-    fn write_parts(
-        &mut self,
-        segment: &Segment,
-        offset: u64,
-        header: &RecordHeader,
-        meta: &[u8],
-        values: &[&[u8]],
-    ) -> Result<()> {
-        let head = header.encode(segment.header().salt, offset);
-        let record_end = offset + header.record_bytes();
-        let filled = header.values_offset(offset) + u64::from(header.value_bytes);
-        let mut tail_bytes = 0;
-        if segment.header().is_recycled {
-            tail_bytes = record_end - filled;
-            if record_end + TERMINATOR_BYTES <= segment.capacity() {
-                tail_bytes += TERMINATOR_BYTES;
+        if let Err(error) = write_parts(segment, offset, header, meta, values, &mut self.scratch) {
+            if let Some(closed) = self.close_active() {
+                // A store into a map doesn't fail, so no map of this file exists.
+                closed.cut_failed_write();
             }
+            return Err(error);
         }
-        let tail = &[0u8; 16][..tail_bytes as usize];
-        if let Some(map) = segment.map() {
-            store_parts(map, offset, &head, meta, values, tail);
-            return Ok(());
-        }
-        let result = self.pwrite_parts(segment, offset, &head, meta, values, tail);
-        self.scratch.clear();
-        self.scratch.shrink_to(GATHER_BYTES_MAX);
-        result
-    }
-
-    fn pwrite_parts(
-        &mut self,
-        segment: &Segment,
-        mut at: u64,
-        head: &[u8],
-        meta: &[u8],
-        values: &[&[u8]],
-        tail: &[u8],
-    ) -> Result<()> {
-        let file = segment.file("write")?;
-        let mut put = |bytes: &[u8]| {
-            let written = file.write_all_at(bytes, at);
-            at += bytes.len() as u64;
-            written.map_err(|source| Error::io("write", segment.path(), source))
-        };
-        let scratch = &mut self.scratch;
-        scratch.clear();
-        scratch.extend_from_slice(head);
-        for part in std::iter::once(&meta).chain(values) {
-            if part.len() < DIRECT_BYTES_MIN {
-                scratch.extend_from_slice(part);
-            }
-            if part.len() >= DIRECT_BYTES_MIN || scratch.len() >= GATHER_BYTES_MAX {
-                put(scratch)?;
-                scratch.clear();
-            }
-            if part.len() >= DIRECT_BYTES_MIN {
-                put(part)?;
-            }
-        }
-        scratch.extend_from_slice(tail);
-        if !scratch.is_empty() {
-            put(scratch)?;
-        }
+        segment.set_end(offset + header.record_bytes());
+        self.advance(header);
         Ok(())
     }
 
-    fn close_active(&mut self) {
-        if let Some(active) = self.active.take() {
-            self.predecessor = (active.number(), active.end());
-            active.seal();
-        }
+    /// Goes on behind a record that was written.
+    fn advance(&mut self, header: &RecordHeader) {
+        self.lsn += header.record_bytes();
+        self.last_synced_upto = header.synced_upto;
+    }
+
+    fn close_active(&mut self) -> Option<Arc<Segment>> {
+        let active = self.active.take()?;
+        self.predecessor = (active.number(), active.end());
+        active.seal();
+        Some(active)
     }
 }
 
@@ -337,6 +272,72 @@ fn back(segment: &Segment, offset: u64, header: &RecordHeader) -> Result<()> {
     let Some(map) = segment.map() else { return Ok(()) };
     let end = offset + header.record_bytes() + TERMINATOR_BYTES;
     map.back_upto(end.min(segment.capacity()), segment.path())
+}
+
+/// Writes a record's parts; where there is no map, through `scratch`.
+fn write_parts(
+    segment: &Segment,
+    offset: u64,
+    header: &RecordHeader,
+    meta: &[u8],
+    values: &[&[u8]],
+    scratch: &mut Vec<u8>,
+) -> Result<()> {
+    let head = header.encode(segment.header().salt, offset);
+    let record_end = offset + header.record_bytes();
+    let filled = header.values_offset(offset) + u64::from(header.value_bytes);
+    let mut tail_bytes = 0;
+    if segment.header().is_recycled {
+        tail_bytes = record_end - filled;
+        if record_end + TERMINATOR_BYTES <= segment.capacity() {
+            tail_bytes += TERMINATOR_BYTES;
+        }
+    }
+    let tail = &[0u8; 16][..tail_bytes as usize];
+    if let Some(map) = segment.map() {
+        store_parts(map, offset, &head, meta, values, tail);
+        return Ok(());
+    }
+    let result = pwrite_parts(segment, offset, &head, meta, values, tail, scratch);
+    scratch.clear();
+    scratch.shrink_to(GATHER_BYTES_MAX);
+    result
+}
+
+fn pwrite_parts(
+    segment: &Segment,
+    mut at: u64,
+    head: &[u8],
+    meta: &[u8],
+    values: &[&[u8]],
+    tail: &[u8],
+    scratch: &mut Vec<u8>,
+) -> Result<()> {
+    let file = segment.file("write")?;
+    let mut put = |bytes: &[u8]| {
+        let written = file.write_all_at(bytes, at);
+        at += bytes.len() as u64;
+        written.map_err(|source| Error::io("write", segment.path(), source))
+    };
+    scratch.clear();
+    scratch.extend_from_slice(head);
+    for part in std::iter::once(&meta).chain(values) {
+        if part.len() < DIRECT_BYTES_MIN {
+            scratch.extend_from_slice(part);
+        }
+        if part.len() >= DIRECT_BYTES_MIN || scratch.len() >= GATHER_BYTES_MAX {
+            put(scratch)?;
+            scratch.clear();
+        }
+        if part.len() >= DIRECT_BYTES_MIN {
+            put(part)?;
+        }
+    }
+    scratch.extend_from_slice(tail);
+    if !scratch.is_empty() {
+        put(scratch)?;
+    }
+    Ok(())
 }
 
 /// Stores a record through the map, its header last.

@@ -2,25 +2,30 @@
 //!
 //! A slot holds the upper half of the hash and the record's number. Its home is given by the topmost
 //! bits of that half, so that growing moves slots without looking at keys, and in their order. One
-//! thread writes at a time; readers take the table that was newest when they came, which holds
-//! everything that was published to them: a newer table only adds.
+//! thread writes at a time. Each table is twice as large as the one before, and all live as long as the
+//! index: readers take the table that was newest when they came, for one load, and it holds everything
+//! that was published to them, as a newer table only adds.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use arc_swap::ArcSwap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::arena::RecordRef;
 use crate::vfs::prefetch::prefetch;
 
 /// Slots of the smallest table.
 const SLOTS_MIN: usize = 64;
+/// Tables from the smallest to one with a slot for every tag.
+const TABLES: usize = 27;
 /// What an empty slot holds; numbers are stored one higher.
 const EMPTY: u64 = 0;
 
 /// From a key's hash to its newest record.
 #[derive(Debug)]
 pub(super) struct Index {
-    table: ArcSwap<Table>,
+    /// Those up to `newest` are there, but for the ones before the first.
+    tables: [OnceLock<Table>; TABLES],
+    newest: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -31,7 +36,9 @@ struct Table {
 }
 
 impl Table {
-    fn new(slots: usize) -> Table {
+    /// The table of this number.
+    fn new(number: usize) -> Table {
+        let slots = SLOTS_MIN << number;
         let shift = 32 - slots.ilog2();
         Table { slots: (0..slots).map(|_| AtomicU64::new(EMPTY)).collect(), shift }
     }
@@ -55,9 +62,25 @@ impl Table {
         }
     }
 
+    fn bytes(&self) -> usize {
+        self.slots.len() * size_of::<AtomicU64>()
+    }
+
     fn set(&self, at: usize, tag: u32, record: RecordRef) {
         let slot = u64::from(tag) << 32 | u64::from(record.number() + 1);
         self.slots[at].store(slot, Ordering::Release);
+    }
+
+    /// Puts in what a smaller table holds.
+    fn take_in(&self, smaller: &Table) {
+        for slot in &smaller.slots {
+            let slot = slot.load(Ordering::Relaxed);
+            if slot != EMPTY {
+                let tag = (slot >> 32) as u32;
+                let (at, _) = self.find(tag, |_| false);
+                self.set(at, tag, RecordRef::from_number(slot as u32 - 1));
+            }
+        }
     }
 }
 
@@ -77,55 +100,65 @@ impl Index {
     /// An index with room for about so many keys before it grows.
     pub(super) fn with_room_for(keys: usize) -> Index {
         let slots = (keys * 2).next_power_of_two().max(SLOTS_MIN);
-        Index { table: ArcSwap::from_pointee(Table::new(slots)) }
+        let newest = ((slots / SLOTS_MIN).ilog2() as usize).min(TABLES - 1);
+        let tables = [const { OnceLock::new() }; TABLES];
+        let bytes = tables[newest].get_or_init(|| Table::new(newest)).bytes();
+        Index { tables, newest: AtomicUsize::new(newest), bytes: AtomicUsize::new(bytes) }
+    }
+
+    #[inline]
+    fn newest(&self) -> &Table {
+        self.tables[self.newest.load(Ordering::Acquire)].get().expect("the newest table is there")
     }
 
     /// The newest record of the key with this hash that `is_key` accepts.
     #[inline]
     pub(super) fn find(&self, hash: u64, is_key: impl Fn(RecordRef) -> bool) -> Option<RecordRef> {
-        self.table.load().find(tag(hash), is_key).1
+        self.newest().find(tag(hash), is_key).1
     }
 
     /// Asks the processor for the place of a hash.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
-        let table = self.table.load();
+        let table = self.newest();
         prefetch((&raw const table.slots[(tag(hash) >> table.shift) as usize]).cast());
     }
 
     /// Where the key's newest record is, or would be. Requires: one thread at a time from here to
     /// `put`.
+    #[inline]
     pub(super) fn place(&self, hash: u64, is_key: impl Fn(RecordRef) -> bool) -> Place {
-        let (at, record) = self.table.load().find(tag(hash), is_key);
+        let (at, record) = self.newest().find(tag(hash), is_key);
         Place { at, record }
     }
 
     /// Puts a record in its place; `keys` is how many keys there are with it.
+    #[inline]
     pub(super) fn put(&self, place: &Place, hash: u64, record: RecordRef, keys: usize) {
-        let table = self.table.load();
+        let table = self.newest();
         table.set(place.at, tag(hash), record);
         if keys * 2 > table.slots.len() {
-            self.table.store(grown(&table).into());
+            self.grow();
         }
     }
 
-    /// Bytes of the table.
+    #[cold]
+    fn grow(&self) {
+        // An arena doesn't number as many records as the largest table has room for.
+        let next = self.newest.load(Ordering::Relaxed) + 1;
+        let table = self.tables[next].get_or_init(|| {
+            let table = Table::new(next);
+            table.take_in(self.newest());
+            table
+        });
+        self.bytes.fetch_add(table.bytes(), Ordering::Relaxed);
+        self.newest.store(next, Ordering::Release);
+    }
+
+    /// Bytes of the tables.
     pub(super) fn bytes(&self) -> usize {
-        self.table.load().slots.len() * size_of::<AtomicU64>()
+        self.bytes.load(Ordering::Relaxed)
     }
-}
-
-fn grown(old: &Table) -> Table {
-    let new = Table::new(old.slots.len() * 2);
-    for slot in &old.slots {
-        let slot = slot.load(Ordering::Relaxed);
-        if slot != EMPTY {
-            let tag = (slot >> 32) as u32;
-            let (at, _) = new.find(tag, |_| false);
-            new.set(at, tag, RecordRef::from_number(slot as u32 - 1));
-        }
-    }
-    new
 }
 
 #[cfg(test)]
@@ -152,7 +185,7 @@ mod tests {
             assert_eq!(found, Some(RecordRef::from_number(key)));
             assert_eq!(index.find(hash(key + 10_000), |record| record.number() == key), None);
         }
-        assert!(index.bytes() >= 20_000 * 8 && index.bytes() <= 80_000 * 8);
+        assert!(index.bytes() >= 20_000 * 8 && index.bytes() <= 80_000 * 8, "{}", index.bytes());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! 3. Order is made when somebody asks for it: a flush once, a scan for what is new since the last.
 //!
 //! Invariant: what was written never changes; readers ignore entries newer than the SeqNo they read at.
+//! A memtable has one [`MemtableWriter`], and so takes no lock to be written either.
 
 mod arena;
 mod index;
@@ -25,13 +26,11 @@ use crate::lock::Mutex;
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
 use crate::stages::{Recorder, Stage};
 
-/// The write buffer.
+/// The write buffer, as it is read.
 #[derive(Debug)]
 pub struct Memtable {
     arena: Arena,
     index: Index,
-    /// Held while an entry is added: the arena and the index take one writer.
-    writing: parking_lot::Mutex<()>,
     order: Mutex<Order>,
     /// Deleted ranges, in sets as large as the powers of two in their number, largest first: a new one
     /// takes the smaller ones in, so that a set is made anew `log n` times for each range.
@@ -43,13 +42,19 @@ pub struct Memtable {
     seqno_max: AtomicU64,
 }
 
-impl Memtable {
-    /// An empty one, whose waits go to `recorder`, with room for so many keys before its index grows.
-    pub fn new(recorder: &Arc<Recorder>, keys: usize) -> Memtable {
-        Memtable {
+/// What writes a memtable; there is one of each.
+#[derive(Debug)]
+pub struct MemtableWriter {
+    memtable: Arc<Memtable>,
+}
+
+impl MemtableWriter {
+    /// That of an empty memtable, whose waits go to `recorder`, with room for so many keys before its
+    /// index grows.
+    pub fn new(recorder: &Arc<Recorder>, keys: usize) -> MemtableWriter {
+        let memtable = Arc::new(Memtable {
             arena: Arena::default(),
             index: Index::with_room_for(keys),
-            writing: parking_lot::Mutex::new(()),
             order: Mutex::new(Stage::LockMemtable, recorder, Order::default()),
             range_tombstones: parking_lot::RwLock::default(),
             has_range_tombstones: AtomicBool::new(false),
@@ -57,49 +62,58 @@ impl Memtable {
             keys: AtomicUsize::new(0),
             entries: AtomicU64::new(0),
             seqno_max: AtomicU64::new(0),
-        }
+        });
+        MemtableWriter { memtable }
+    }
+
+    /// What it writes.
+    pub fn memtable(&self) -> &Arc<Memtable> {
+        &self.memtable
     }
 
     /// Adds an entry. Requires: the SeqNos of a key's entries ascend.
-    pub fn insert(&self, user_key: &[u8], entry: &EntryRef<'_>) {
+    pub fn insert(&mut self, user_key: &[u8], entry: &EntryRef<'_>) {
+        let Memtable { arena, index, keys, .. } = &*self.memtable;
         let hash = key::hash(user_key);
-        let _writing = self.writing.lock();
-        let place = self.index.place(hash, |record| self.arena.record(record).key() == user_key);
-        let record = self.arena.push(user_key, entry, place.record);
-        let mut keys = self.keys.load(Ordering::Relaxed);
+        let place = index.place(hash, |record| arena.record(record).key() == user_key);
+        let record = arena.push(user_key, entry, place.record);
+        let mut count = keys.load(Ordering::Relaxed);
         if place.record.is_none() {
-            keys += 1;
-            self.keys.store(keys, Ordering::Relaxed);
+            count += 1;
+            keys.store(count, Ordering::Relaxed);
         }
-        self.index.put(&place, hash, record, keys);
+        index.put(&place, hash, record, count);
         self.note(entry.seqno);
     }
 
     /// Adds a deleted range. Requires: as `insert`.
-    pub fn insert_range_tombstone(&self, tombstone: RangeTombstone) {
+    pub fn insert_range_tombstone(&mut self, tombstone: RangeTombstone) {
         self.note(tombstone.seqno);
-        let mut sets = self.range_tombstones.write();
+        let mut sets = self.memtable.range_tombstones.write();
         let mut joined = vec![tombstone];
         while let Some(last) = sets.pop_if(|last| last.len() <= joined.len()) {
             joined.extend(last.iter().cloned());
         }
         sets.push(Arc::new(RangeTombstones::new(joined)));
         let bytes = sets.iter().map(|set| set.bytes()).sum();
-        self.range_tombstone_bytes.store(bytes, Ordering::Relaxed);
-        self.has_range_tombstones.store(true, Ordering::Release);
+        self.memtable.range_tombstone_bytes.store(bytes, Ordering::Relaxed);
+        self.memtable.has_range_tombstones.store(true, Ordering::Release);
     }
 
     /// Asks the processor for what `insert` of this key will look at first.
     #[inline]
     pub fn prefetch(&self, user_key: &[u8]) {
-        self.index.prefetch(key::hash(user_key));
+        self.memtable.index.prefetch(key::hash(user_key));
     }
 
-    fn note(&self, seqno: SeqNo) {
-        self.entries.fetch_add(1, Ordering::Relaxed);
-        self.seqno_max.fetch_max(seqno, Ordering::Relaxed);
+    fn note(&mut self, seqno: SeqNo) {
+        let Memtable { entries, seqno_max, .. } = &*self.memtable;
+        entries.store(entries.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        seqno_max.store(seqno_max.load(Ordering::Relaxed).max(seqno), Ordering::Relaxed);
     }
+}
 
+impl Memtable {
     /// The newest version of a key at or below `max_seqno`; `hash` is `key::hash` of the key. Range
     /// deletions are the caller's matter.
     #[inline]
@@ -172,11 +186,13 @@ mod tests {
     use crate::iter::{InternalIterator, MergingIterator};
     use crate::key::SEQNO_MAX;
 
-    fn memtable() -> Arc<Memtable> {
-        Arc::new(Memtable::new(&Arc::new(Recorder::new(0)), 0))
+    fn memtable() -> (MemtableWriter, Arc<Memtable>) {
+        let writer = MemtableWriter::new(&Arc::new(Recorder::new(0)), 0);
+        let memtable = writer.memtable().clone();
+        (writer, memtable)
     }
 
-    fn put(memtable: &Memtable, key: &[u8], seqno: SeqNo) {
+    fn put(writer: &mut MemtableWriter, key: &[u8], seqno: SeqNo) {
         let value = [key, &seqno.to_le_bytes()].concat();
         let entry = EntryRef {
             seqno,
@@ -185,7 +201,7 @@ mod tests {
             attributes: b"",
             body: BodyRef::Inline(&value),
         };
-        memtable.insert(key, &entry);
+        writer.insert(key, &entry);
     }
 
     fn get(memtable: &Memtable, key: &[u8], max_seqno: SeqNo) -> Option<Entry> {
@@ -198,10 +214,10 @@ mod tests {
 
     #[test]
     fn deleted_ranges_are_few_sets_and_each_reader_sees_its_own() {
-        let memtable = memtable();
+        let (mut writer, memtable) = memtable();
         for seqno in 1..=100u8 {
             let (start, end) = ([seqno % 7], [seqno % 7 + 1 + seqno % 3]);
-            memtable.insert_range_tombstone(RangeTombstone {
+            writer.insert_range_tombstone(RangeTombstone {
                 start: start.to_vec().into(),
                 end: end.to_vec().into(),
                 seqno: seqno.into(),
@@ -224,10 +240,10 @@ mod tests {
 
     #[test]
     fn a_read_sees_the_newest_version_at_its_seqno() {
-        let memtable = memtable();
-        put(&memtable, b"a", 1);
-        put(&memtable, b"b", 2);
-        put(&memtable, b"a", 3);
+        let (mut writer, memtable) = memtable();
+        put(&mut writer, b"a", 1);
+        put(&mut writer, b"b", 2);
+        put(&mut writer, b"a", 3);
         assert_eq!(get(&memtable, b"a", SEQNO_MAX).unwrap().seqno, 3);
         assert_eq!(get(&memtable, b"a", 2).unwrap().seqno, 1);
         assert_eq!(get(&memtable, b"b", 1), None);
@@ -237,12 +253,12 @@ mod tests {
 
     #[test]
     fn a_cursor_walks_both_ways_and_shows_what_was_there_when_it_was_made() {
-        let memtable = memtable();
+        let (mut writer, memtable) = memtable();
         for at in 0..100 {
-            put(&memtable, format!("{at:03}").as_bytes(), at + 1);
+            put(&mut writer, format!("{at:03}").as_bytes(), at + 1);
         }
         let mut iter = cursor(&memtable);
-        put(&memtable, b"0401", 1000);
+        put(&mut writer, b"0401", 1000);
         iter.seek_to_first().unwrap();
         for at in 0..100 {
             assert_eq!(iter.user_key(), format!("{at:03}").as_bytes());
@@ -267,9 +283,9 @@ mod tests {
 
     #[test]
     fn looks_between_writes_leave_few_runs() {
-        let memtable = memtable();
+        let (mut writer, memtable) = memtable();
         for at in 0..5000_u64 {
-            put(&memtable, &at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), at + 1);
+            put(&mut writer, &at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), at + 1);
             if at % 7 == 0 {
                 assert!(memtable.sources().count() <= 12);
             }
@@ -286,7 +302,7 @@ mod tests {
 
     #[test]
     fn readers_see_everything_up_to_what_was_made_visible_while_it_grows() {
-        let memtable = memtable();
+        let (mut writer, memtable) = memtable();
         let visible = AtomicU64::new(0);
         let key = |number: u64| (number % 5000).wrapping_mul(0x9e37_79b9).to_le_bytes();
         std::thread::scope(|scope| {
@@ -308,7 +324,7 @@ mod tests {
                 });
             }
             for number in 0..20_000 {
-                put(&memtable, &key(number), number + 1);
+                put(&mut writer, &key(number), number + 1);
                 visible.store(number + 1, Ordering::Release);
             }
         });
@@ -320,11 +336,11 @@ mod tests {
             writes in prop::collection::vec((prop::collection::vec(0u8..3, 1..12), any::<bool>()), 1..200),
             probes in prop::collection::vec((prop::collection::vec(0u8..3, 0..12), 0u64..220), 20),
         ) {
-            let memtable = memtable();
+            let (mut writer, memtable) = memtable();
             let mut model = BTreeMap::new();
             for (at, (key, look)) in writes.iter().enumerate() {
                 let seqno = at as u64 + 1;
-                put(&memtable, key, seqno);
+                put(&mut writer, key, seqno);
                 model.insert((key.clone(), SEQNO_MAX - seqno), ());
                 if *look {
                     prop_assert!(memtable.sources().count() > 0);

@@ -192,7 +192,7 @@ impl Inner {
         self.check_writable()?;
         {
             let mut commit = self.commit.lock();
-            if !self.state.load().active.is_empty() {
+            if !commit.active.memtable().is_empty() {
                 self.change_memtable(&mut commit);
             }
         }

@@ -22,7 +22,7 @@ use crate::journal::{
 };
 use crate::lock;
 use crate::manifest::Manifest;
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, MemtableWriter};
 use crate::obsolete::ObsoleteQueue;
 use crate::options::Options;
 use crate::resources::{Participant, Resources, Work};
@@ -123,6 +123,8 @@ pub(super) struct OpeningFigures {
 pub(super) struct Commit {
     pub(super) writer: JournalWriter,
     pub(super) last_seqno: u64,
+    /// Of the active memtable.
+    pub(super) active: MemtableWriter,
     /// Where the active memtable's first record is, or will be.
     pub(super) memtable_start: JournalPosition,
     /// When it was last noted that there are writes, in milliseconds since the Unix epoch.

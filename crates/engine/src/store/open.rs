@@ -31,7 +31,7 @@ use crate::journal::{
 use crate::key::hash;
 use crate::lock;
 use crate::manifest::{self, Manifest};
-use crate::memtable::Memtable;
+use crate::memtable::MemtableWriter;
 use crate::obsolete::ObsoleteQueue;
 use crate::options::{Durability, JournalWriting, Options};
 use crate::resources::{Participant, Resources, Work};
@@ -91,7 +91,7 @@ impl Inner {
         let immutable_bytes: usize = replayed.pending.iter().map(|p| p.memtable.bytes()).sum();
         resources.memtable_bytes.fetch_add(immutable_bytes, Ordering::Relaxed);
         let state = ReadState {
-            active: replayed.active,
+            active: replayed.active.memtable().clone(),
             immutables: replayed.pending.iter().rev().map(|p| p.memtable.clone()).collect(),
             version: Arc::new(version),
             segments: Arc::new(segments),
@@ -111,6 +111,7 @@ impl Inner {
                 Commit {
                     writer: JournalWriter::new(pool.clone(), sync.clone(), end),
                     last_seqno,
+                    active: replayed.active,
                     memtable_start: replayed.active_start,
                     noted_ms: 0,
                 },
@@ -176,7 +177,7 @@ impl Inner {
 struct ReplayedMemtables {
     recovered: Recovered,
     pending: std::collections::VecDeque<PendingFlush>,
-    active: Arc<Memtable>,
+    active: MemtableWriter,
     active_start: JournalPosition,
 }
 
@@ -272,16 +273,16 @@ impl Opening<'_> {
             })
             .collect();
         let mut pending = std::collections::VecDeque::new();
-        let mut active = Arc::new(Memtable::new(self.recorder, 0));
+        let mut active = MemtableWriter::new(self.recorder, 0);
         let mut active_start = version.replay_from;
         let synced_lsn = version.journal_synced.lsn;
         let recovered = recover(files, version.replay_from, synced_lsn, &numbers, &mut |group| {
             for change in group.changes {
-                insert(&active, change);
+                insert(&mut active, change);
             }
-            if active.bytes() >= self.options.memtable_bytes {
-                let next = Arc::new(Memtable::new(self.recorder, active.keys()));
-                let memtable = std::mem::replace(&mut active, next);
+            if active.memtable().bytes() >= self.options.memtable_bytes {
+                let memtable = active.memtable().clone();
+                active = MemtableWriter::new(self.recorder, memtable.keys());
                 active_start = group.end;
                 pending.push_back(PendingFlush::new(memtable, group.end));
             }

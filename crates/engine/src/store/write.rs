@@ -5,7 +5,7 @@
 //!    them into the memtable, make them visible; change memtables when this one is full.
 //! 3. After the lock: wait for a sync if this write asked for one.
 
-use std::sync::Arc;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -19,13 +19,32 @@ use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
 use crate::journal::{Change, PreparedGroup};
 use crate::key::{self, ATTRIBUTES_BYTES_MAX, SEQNO_MAX, SeqNo, VALUE_BYTES_MAX, check_key};
-use crate::memtable::Memtable;
+use crate::memtable::MemtableWriter;
 use crate::options::Durability;
 use crate::range_tombstone::RangeTombstone;
 use crate::resources::Work;
 use crate::stages::{Stage, Trace};
 use crate::stall::{self, Lag};
 use crate::waits;
+
+/// A thread keeps at most so much for framing its writes.
+const BUFFER_BYTES_MAX: usize = 4 << 10;
+
+thread_local! {
+    /// For framing the thread's next write, which spares asking the allocator each time.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// The thread's buffer; a new one while the thread ends, or writes within a write.
+fn take_buffer() -> Vec<u8> {
+    BUFFER.try_with(Cell::take).unwrap_or_default()
+}
+
+fn give_buffer_back(mut buffer: Vec<u8>) {
+    buffer.shrink_to(BUFFER_BYTES_MAX);
+    // A thread that ends needs none.
+    let _ = BUFFER.try_with(|own| own.set(buffer));
+}
 
 /// A condition and the key it is about.
 type KeyCondition<'a> = (&'a [u8], Condition);
@@ -58,26 +77,34 @@ impl Inner {
         let bytes = key.len() + value.len() + options.attributes.len();
         let inline_max_bytes = self.options.inline_max_bytes;
         let (expires_at_ms, attributes) = (options.expires_at_ms, &options.attributes);
+        let buffer = take_buffer();
         let group =
-            PreparedGroup::put(Vec::new(), key, value, expires_at_ms, attributes, inline_max_bytes);
-        let condition = options.condition.map(|condition| (key, condition));
-        self.write_group(
-            &group,
-            Tally { puts: 1, deletes: 0, bytes },
-            condition,
-            options.durability,
-            trace,
-        )
+            PreparedGroup::put(buffer, key, value, expires_at_ms, attributes, inline_max_bytes);
+        let tally = Tally { puts: 1, deletes: 0, bytes };
+        self.write_one(group, tally, options, trace)
     }
 
     /// Deletes a key; answers the SeqNo.
     pub(super) fn delete(&self, key: &[u8], options: &WriteOptions) -> Result<SeqNo> {
         let trace = self.recorder.begin();
         check_key(key)?;
-        let group = PreparedGroup::delete(Vec::new(), key);
+        let group = PreparedGroup::delete(take_buffer(), key);
         let tally = Tally { puts: 0, deletes: 1, bytes: key.len() };
-        let condition = options.condition.map(|condition| (key, condition));
-        self.write_group(&group, tally, condition, options.durability, trace)
+        self.write_one(group, tally, options, trace)
+    }
+
+    /// Writes a group of one, whose buffer is the thread's, and gives that back.
+    fn write_one(
+        &self,
+        group: PreparedGroup<'_>,
+        tally: Tally,
+        options: &WriteOptions,
+        trace: Trace<'_>,
+    ) -> Result<SeqNo> {
+        let condition = options.condition.map(|condition| (group.first_key(), condition));
+        let written = self.write_group(&group, tally, condition, options.durability, trace);
+        give_buffer_back(group.into_buffer());
+        written
     }
 
     /// Applies a batch; answers the SeqNo of its last write.
@@ -205,9 +232,7 @@ impl Inner {
         self.check_writable()?;
         let now_ms = self.resources.clock.now_ms();
         let first_seqno = commit.last_seqno + 1;
-        let state = self.state.load();
-        let memtable = &state.active;
-        memtable.prefetch(group.first_key());
+        commit.active.prefetch(group.first_key());
         let appended = commit.writer.append(group, first_seqno, now_ms)?;
         if commit.writer.active().is_some_and(|active| active.asks_for_more()) {
             self.request(Work::Prepare);
@@ -224,16 +249,15 @@ impl Inner {
         }
         trace.lap(Stage::PutJournal);
         for change in group.changes(appended.values_at, first_seqno, now_ms) {
-            insert(memtable, change);
+            insert(&mut commit.active, change);
         }
         self.visible_seqno.store(last_seqno, Ordering::Release);
         trace.lap(Stage::PutMemtable);
         self.note_write(&mut commit, now_ms);
         let end_lsn = appended.end.lsn;
-        if memtable.bytes() >= self.options.memtable_bytes
+        if commit.active.memtable().bytes() >= self.options.memtable_bytes
             || end_lsn - commit.memtable_start.lsn >= self.options.memtable_journal_bytes
         {
-            drop(state);
             self.change_memtable(&mut commit);
         }
         Ok((last_seqno, end_lsn))
@@ -274,7 +298,9 @@ impl Inner {
     pub(super) fn change_memtable(&self, commit: &mut Commit) {
         let end = commit.writer.position();
         commit.memtable_start = end;
-        let memtable = self.state.load().active.clone();
+        let memtable = commit.active.memtable().clone();
+        commit.active = MemtableWriter::new(&self.recorder, memtable.keys());
+        let active = commit.active.memtable().clone();
         self.immutable_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
         self.resources.memtable_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
         {
@@ -284,10 +310,9 @@ impl Inner {
             }
             flushes.pending.push_back(PendingFlush::new(memtable.clone(), end));
         }
-        let keys = memtable.keys();
         self.change_state(|state| {
             state.immutables.insert(0, memtable);
-            state.active = Arc::new(Memtable::new(&self.recorder, keys));
+            state.active = active;
         });
         self.request(Work::Flush);
     }
@@ -311,18 +336,20 @@ fn check_condition(condition: Condition, version: Option<SeqNo>) -> Result<()> {
 }
 
 /// Puts one change into a memtable.
-pub(super) fn insert(memtable: &Memtable, change: Change<'_>) {
+pub(super) fn insert(active: &mut MemtableWriter, change: Change<'_>) {
     match change {
-        Change::Entry { key, entry } => memtable.insert(key, &entry),
+        Change::Entry { key, entry } => active.insert(key, &entry),
         Change::DeleteRange { start, end, seqno } => {
             let (start, end) = (Bytes::copy_from_slice(start), Bytes::copy_from_slice(end));
-            memtable.insert_range_tombstone(RangeTombstone { start, end, seqno });
+            active.insert_range_tombstone(RangeTombstone { start, end, seqno });
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::resources::{Participant, ResourceOptions, Resources};
     use crate::vfs::{Clock, ManualClock, MemoryFileSystem};
