@@ -1,7 +1,8 @@
 //! Recording: shards, sampling, and the trace of one operation.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,8 +11,10 @@ use super::{DiskWaits, Distribution, Exit, Stage, Stages};
 use crate::vfs::cycles;
 use crate::waits;
 
-/// Shards; threads beyond so many share.
-const SHARDS: usize = 16;
+/// Threads that live at a time and have a shard each; those beyond share one.
+const OWN_SHARDS: usize = 16;
+/// The number of the one that is shared.
+const SHARED: usize = OWN_SHARDS;
 
 /// Where the times and counts of one store go.
 #[derive(Debug)]
@@ -23,10 +26,12 @@ pub struct Recorder {
     disk_waits: DiskWaits,
 }
 
-/// What one thread, or a few, recorded. On cache lines of its own.
+/// What one thread recorded, or those that share a shard. On cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard {
+    /// One thread at a time counts here, and needs none of the processor's locked operations for it.
+    is_own: bool,
     exits: [AtomicU64; Exit::COUNT],
     gets: AtomicU64,
     heads: AtomicU64,
@@ -38,6 +43,9 @@ thread_local! {
     static THREAD: ThreadState = ThreadState::new();
 }
 
+/// Which shards' numbers living threads have, a bit each.
+static TAKEN: AtomicU32 = AtomicU32::new(0);
+
 /// What a thread keeps between operations, whatever the store.
 struct ThreadState {
     shard: usize,
@@ -48,10 +56,9 @@ struct ThreadState {
 
 impl ThreadState {
     fn new() -> ThreadState {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let random = cycles::now() ^ ((number as u64) << 32) | 1;
-        ThreadState { shard: number % SHARDS, countdown: Cell::new(1), random: Cell::new(random) }
+        let shard = take_shard();
+        let random = cycles::now() ^ ((shard as u64) << 32) | 1;
+        ThreadState { shard, countdown: Cell::new(1), random: Cell::new(random) }
     }
 
     /// Whether the next operation is timed.
@@ -81,6 +88,27 @@ impl ThreadState {
     }
 }
 
+impl Drop for ThreadState {
+    fn drop(&mut self) {
+        if self.shard != SHARED {
+            // What was counted comes before what the next thread with this number counts.
+            TAKEN.fetch_and(!(1 << self.shard), Ordering::Release);
+        }
+    }
+}
+
+/// The number of a shard that no living thread has, or of the one that is shared.
+fn take_shard() -> usize {
+    let free = |taken: u32| {
+        let lowest = taken.trailing_ones();
+        ((lowest as usize) < OWN_SHARDS).then(|| taken | 1 << lowest)
+    };
+    match TAKEN.fetch_update(Ordering::Acquire, Ordering::Relaxed, free) {
+        Ok(taken) => taken.trailing_ones() as usize,
+        Err(_) => SHARED,
+    }
+}
+
 impl Recorder {
     /// Most operations between two that are timed.
     pub const SAMPLE_EVERY_MAX: u32 = 1 << 20;
@@ -88,11 +116,11 @@ impl Recorder {
     /// A recorder that times one operation in `sample_every`; none if 0.
     pub fn new(sample_every: u32) -> Recorder {
         cycles::prepare();
-        let shards = (0..SHARDS).map(|_| Shard::new()).collect();
+        let shards = (0..=SHARED).map(|number| Shard::new(number != SHARED)).collect();
         let recorder = Recorder {
             sample_every: AtomicU32::new(0),
             shards,
-            unrecorded: Shard::new(),
+            unrecorded: Shard::new(false),
             disk_waits: DiskWaits::default(),
         };
         recorder.set_sample_every(sample_every);
@@ -119,23 +147,24 @@ impl Recorder {
     #[inline]
     pub fn begin(&self) -> Trace<'_> {
         let every = self.sample_every.load(Ordering::Relaxed);
-        THREAD.with(|thread| {
+        let begun = THREAD.try_with(|thread| {
             let is_sampled = every != 0 && thread.is_next_sampled(every);
-            let started = if is_sampled { cycles::now() } else { 0 };
-            Trace { shard: &self.shards[thread.shard], started, last: started }
-        })
+            (thread.shard, if is_sampled { cycles::now() } else { 0 })
+        });
+        // A thread that ends may have given its shard to another.
+        let (shard, started) = begun.unwrap_or((SHARED, 0));
+        Trace::new(&self.shards[shard], started)
     }
 
     /// Begins something rare, which is always timed.
     pub fn begin_rare(&self) -> Trace<'_> {
-        let started = cycles::now();
-        THREAD.with(|thread| Trace { shard: &self.shards[thread.shard], started, last: started })
+        Trace::new(self.shard(), cycles::now())
     }
 
     /// Begins something that is not the user's, such as a look-up by a collection: not timed, not
     /// counted.
     pub(crate) fn begin_unrecorded(&self) -> Trace<'_> {
-        Trace { shard: &self.unrecorded, started: 0, last: 0 }
+        Trace::new(&self.unrecorded, 0)
     }
 
     /// Records a wait that began at `from`, a reading of the cycle counter, and tells the observer of
@@ -153,7 +182,11 @@ impl Recorder {
 
     /// Records a time.
     pub(crate) fn record_ns(&self, stage: Stage, ns: u64) {
-        THREAD.with(|thread| self.shards[thread.shard].record_ns(stage, ns));
+        self.shard().record_ns(stage, ns);
+    }
+
+    fn shard(&self) -> &Shard {
+        &self.shards[THREAD.try_with(|thread| thread.shard).unwrap_or(SHARED)]
     }
 
     /// Gets counted so far.
@@ -186,10 +219,19 @@ impl Recorder {
 }
 
 impl Shard {
-    fn new() -> Shard {
+    fn new(is_own: bool) -> Shard {
         let exits = [const { AtomicU64::new(0) }; Exit::COUNT];
         let (gets, heads) = Default::default();
-        Shard { exits, gets, heads, times: Mutex::new([const { None }; Stage::COUNT]) }
+        Shard { is_own, exits, gets, heads, times: Mutex::new([const { None }; Stage::COUNT]) }
+    }
+
+    #[inline]
+    fn add(&self, counter: &AtomicU64, count: u64) {
+        if self.is_own {
+            counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+        } else {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     fn record_ns(&self, stage: Stage, ns: u64) {
@@ -206,9 +248,15 @@ pub struct Trace<'a> {
     /// Readings of the cycle counter; 0 when the operation isn't timed.
     started: u64,
     last: u64,
+    /// It counts where its thread alone does, and so stays there.
+    of_this_thread: PhantomData<*const ()>,
 }
 
-impl Trace<'_> {
+impl<'a> Trace<'a> {
+    fn new(shard: &'a Shard, started: u64) -> Trace<'a> {
+        Trace { shard, started, last: started, of_this_thread: PhantomData }
+    }
+
     /// Counts that a read, or a request to a file, ended here.
     #[inline]
     pub fn count(&self, exit: Exit) {
@@ -218,20 +266,20 @@ impl Trace<'_> {
     /// Counts a get.
     #[inline]
     pub(crate) fn count_get(&self) {
-        self.shard.gets.fetch_add(1, Ordering::Relaxed);
+        self.shard.add(&self.shard.gets, 1);
     }
 
     /// Counts a head.
     #[inline]
     pub(crate) fn count_head(&self) {
-        self.shard.heads.fetch_add(1, Ordering::Relaxed);
+        self.shard.add(&self.shard.heads, 1);
     }
 
     /// Counts so many exits.
     #[inline]
     pub fn count_many(&self, exit: Exit, count: u64) {
         if count > 0 {
-            self.shard.exits[exit as usize].fetch_add(count, Ordering::Relaxed);
+            self.shard.add(&self.shard.exits[exit as usize], count);
         }
     }
 
@@ -333,6 +381,48 @@ mod tests {
         });
         assert_eq!(recorder.stages().exits(Exit::L1), 20_000);
         assert_eq!(recorder.stages().iter().count(), 0);
+    }
+
+    #[test]
+    fn counts_of_threads_that_end_stay_and_nothing_is_lost_when_they_are_many() {
+        let recorder = Recorder::new(0);
+        for _ in 0..3 {
+            std::thread::scope(|scope| {
+                for _ in 0..2 * OWN_SHARDS {
+                    scope.spawn(|| {
+                        for _ in 0..1000 {
+                            recorder.begin().count_get();
+                            std::thread::yield_now();
+                        }
+                    });
+                }
+            });
+        }
+        assert_eq!(recorder.gets(), 3 * 2 * OWN_SHARDS as u64 * 1000);
+    }
+
+    #[test]
+    fn a_trace_of_a_thread_that_ends_goes_to_the_shared_shard() {
+        struct CountsAtTheEnd(std::sync::Arc<Recorder>);
+        impl Drop for CountsAtTheEnd {
+            fn drop(&mut self) {
+                self.0.begin().count_head();
+                self.0.begin_rare().count_head();
+            }
+        }
+        thread_local! {
+            static AT_THE_END: Cell<Option<CountsAtTheEnd>> = const { Cell::new(None) };
+        }
+        let recorder = std::sync::Arc::new(Recorder::new(0));
+        let at_the_end = CountsAtTheEnd(recorder.clone());
+        let thread = std::thread::spawn(move || {
+            let recorder = at_the_end.0.clone();
+            // Made before what the recorder keeps of a thread, and so dropped after it.
+            AT_THE_END.set(Some(at_the_end));
+            recorder.begin().count_head();
+        });
+        thread.join().unwrap();
+        assert_eq!(recorder.heads(), 3);
     }
 
     #[test]
