@@ -7,13 +7,17 @@ use memmap2::MmapOptions;
 
 use crate::error::{Error, Result};
 use crate::record::Machine;
-use crate::spec::{Spec, ValueSizes};
+use crate::spec::{Length, Pace, Spec, ValueSizes};
 use crate::values::Values;
 
 /// What a store may take on disk per byte put, with its journal, levels being merged and spares.
 const SPACE_FACTOR: f64 = 3.0;
 /// What a store takes however little is in it.
 const SPACE_LEAST: u64 = 256 << 20;
+
+/// What the fastest engines measured write in a second at most: operations, and bytes of memory and files.
+const OPERATIONS_PER_S: f64 = 2.5e6;
+const BYTES_PER_S: f64 = 1.5e9;
 
 /// The machine, and the file system that holds `directory`.
 pub fn machine(directory: Option<&Path>) -> Machine {
@@ -54,12 +58,28 @@ pub fn available_bytes(directory: &Path) -> Result<u64> {
 /// Bytes of disk that a run of this spec may take.
 pub fn space_needed(spec: &Spec) -> Result<u64> {
     let values = Values::new(spec.values, spec.compressible)?;
-    Ok(bytes_written(spec, values.length_mean()) + SPACE_LEAST)
+    Ok(bytes_stored(spec, values.length_mean()) as u64 + SPACE_LEAST)
 }
 
-/// Bytes that a store may write for this spec, with values of this length in the mean.
-fn bytes_written(spec: &Spec, value_bytes: f64) -> u64 {
-    (spec.keys as f64 * (f64::from(spec.key_bytes) + value_bytes) * SPACE_FACTOR) as u64
+/// Bytes that a store of the spec's keys may take, with values of this length in the mean.
+fn bytes_stored(spec: &Spec, value_bytes: f64) -> f64 {
+    spec.keys as f64 * (f64::from(spec.key_bytes) + value_bytes) * SPACE_FACTOR
+}
+
+/// Bytes of memory that a run of the spec is likely to take: those of its store, or more when it writes for
+/// a time, over and over.
+fn memory_taken(spec: &Spec, value_bytes: f64) -> f64 {
+    let stored = bytes_stored(spec, value_bytes);
+    let Length::Time(length) = spec.length else { return stored };
+    if !spec.workload.writes() {
+        return stored;
+    }
+    let per_s = match spec.pace {
+        Pace::Closed => OPERATIONS_PER_S,
+        Pace::Constant { per_second } | Pace::Poisson { per_second } => per_second,
+    };
+    let written_per_s = per_s * (f64::from(spec.key_bytes) + value_bytes) * SPACE_FACTOR;
+    stored.max(length.as_secs_f64() * written_per_s.min(BYTES_PER_S))
 }
 
 /// Has the host of a virtual machine back the memory that a run of this spec is likely to take: it takes
@@ -74,7 +94,7 @@ pub fn bring_in_memory(spec: &Spec) -> Result<()> {
         ValueSizes::Fixed(bytes) => f64::from(bytes),
         sizes => Values::new(sizes, spec.compressible)?.length_mean(),
     };
-    let bytes = bytes_written(spec, value_bytes).min(available_bytes / 2);
+    let bytes = (memory_taken(spec, value_bytes) as u64).min(available_bytes / 2);
     if bytes > 0 && memory_limit().is_none() {
         let map = MmapOptions::new().len(bytes as usize).populate().map_anon();
         drop(map.map_err(Error::io("memory to bring in"))?);
@@ -128,7 +148,10 @@ fn memory_limit() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::spec::Workload;
 
     #[test]
     fn this_machine_is_known() {
@@ -149,6 +172,22 @@ mod tests {
         let spec = Spec { keys: 1, values: ValueSizes::Fixed(257 << 20), ..Spec::default() };
         assert!(space_needed(&spec).is_err());
         bring_in_memory(&spec).unwrap();
+    }
+
+    #[test]
+    fn who_writes_for_a_time_takes_more_memory_than_its_store() {
+        let reads = Spec {
+            workload: Workload::ReadRandom,
+            keys: 1_000_000,
+            length: Length::Time(Duration::from_secs(10)),
+            ..Spec::default()
+        };
+        let overwrites = Spec { workload: Workload::Overwrite, ..reads.clone() };
+        let slowly = Pace::Constant { per_second: 1000.0 };
+        assert_eq!(memory_taken(&reads, 984.0), 3e9);
+        assert_eq!(memory_taken(&overwrites, 984.0), 15e9);
+        assert_eq!(memory_taken(&overwrites, 84.0), 7.5e9);
+        assert_eq!(memory_taken(&Spec { pace: slowly, ..overwrites }, 84.0), 3e8);
     }
 
     #[test]
