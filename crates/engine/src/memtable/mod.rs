@@ -71,6 +71,12 @@ impl MemtableWriter {
         &self.memtable
     }
 
+    /// Goes on in a new memtable, with room for as many keys; the one it leaves.
+    pub fn change(&mut self, recorder: &Arc<Recorder>) -> Arc<Memtable> {
+        let next = MemtableWriter::new(recorder, self.memtable.keys());
+        std::mem::replace(self, next).memtable
+    }
+
     /// Adds an entry. Requires: the SeqNos of a key's entries ascend.
     pub fn insert(&mut self, user_key: &[u8], entry: &EntryRef<'_>) {
         let Memtable { arena, index, keys, .. } = &*self.memtable;

@@ -281,10 +281,8 @@ impl Opening<'_> {
                 insert(&mut active, change);
             }
             if active.memtable().bytes() >= self.options.memtable_bytes {
-                let memtable = active.memtable().clone();
-                active = MemtableWriter::new(self.recorder, memtable.keys());
                 active_start = group.end;
-                pending.push_back(PendingFlush::new(memtable, group.end));
+                pending.push_back(PendingFlush::new(active.change(self.recorder), group.end));
             }
             Ok(())
         })?;

@@ -27,11 +27,9 @@ use crate::stages::{Stage, Trace};
 use crate::stall::{self, Lag};
 use crate::waits;
 
-/// A thread keeps at most so much for framing its writes.
-const BUFFER_BYTES_MAX: usize = 4 << 10;
-
 thread_local! {
-    /// For framing the thread's next write, which spares asking the allocator each time.
+    /// For framing the thread's next put or delete, which spares asking the allocator each time. No
+    /// longer than a key and its attributes may be.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -40,8 +38,7 @@ fn take_buffer() -> Vec<u8> {
     BUFFER.try_with(Cell::take).unwrap_or_default()
 }
 
-fn give_buffer_back(mut buffer: Vec<u8>) {
-    buffer.shrink_to(BUFFER_BYTES_MAX);
+fn give_buffer_back(buffer: Vec<u8>) {
     // A thread that ends needs none.
     let _ = BUFFER.try_with(|own| own.set(buffer));
 }
@@ -298,8 +295,7 @@ impl Inner {
     pub(super) fn change_memtable(&self, commit: &mut Commit) {
         let end = commit.writer.position();
         commit.memtable_start = end;
-        let memtable = commit.active.memtable().clone();
-        commit.active = MemtableWriter::new(&self.recorder, memtable.keys());
+        let memtable = commit.active.change(&self.recorder);
         let active = commit.active.memtable().clone();
         self.immutable_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
         self.resources.memtable_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
