@@ -260,6 +260,8 @@ pub(super) fn decode_index(meta: &[u8], count: u32) -> Option<Vec<(ValuePlace, u
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::super::testing::Bench;
     use super::*;
     use crate::checksum;
@@ -320,6 +322,40 @@ mod tests {
         let Step::Record(record) = reader.step().unwrap() else { panic!("no record") };
         assert_eq!((record.header.first_seqno, record.header.written_at_ms), (49, 1_049));
         assert_eq!(&record.meta[record.entries[0].attributes.clone()], b"attributes");
+    }
+
+    #[test]
+    fn who_skips_values_finds_the_same_records_and_reads_few_bytes() {
+        let bench = Bench::pread();
+        let mut writer = CollectedWriter::new(bench.files.clone(), 9, 77).unwrap();
+        for number in 0..240_u64 {
+            let is_large = (20..220).contains(&number);
+            let value = vec![number as u8; if is_large { 40_000 } else { 100 }];
+            let place = (3, 64 * (number + 1));
+            writer
+                .copy(&[place], b"key", &entry(number), &value, checksum::crc32c(&value))
+                .unwrap();
+        }
+        let segment = writer.finish().unwrap().segment;
+        let bytes_read = || bench.fs.faults.bytes_read.swap(0, Ordering::SeqCst);
+        let read = |skips_values: bool| {
+            bytes_read();
+            let mut reader = SegmentReader::new(&segment, 0).unwrap();
+            if skips_values {
+                reader.skip_values();
+            }
+            let mut records = Vec::new();
+            while let Step::Record(record) = reader.step().unwrap() {
+                records.push((record.offset, record.header, record.meta));
+            }
+            assert_eq!(records.len(), 241, "the index is one too");
+            (records, bytes_read())
+        };
+        let (all, all_bytes) = read(false);
+        let (skipped, skipped_bytes) = read(true);
+        assert!(skipped == all);
+        assert!(all_bytes > 200 * 40_000 / 4 * 3, "{all_bytes}");
+        assert!(skipped_bytes < all_bytes / 4, "{skipped_bytes}");
     }
 
     #[test]

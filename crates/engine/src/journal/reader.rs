@@ -22,6 +22,13 @@ use crate::vfs::File;
 /// Bytes that are read at a time.
 const WINDOW_BYTES: u64 = 256 << 10;
 
+/// And for who wants to see little of what follows.
+const LITTLE_BYTES: u64 = 4 << 10;
+
+/// Values from this length on are skipped by who doesn't look at them: to read shorter ones, together
+/// with what is around them, costs no more than another call of the system.
+const SKIPPED_BYTES_MIN: u32 = 8 << 10;
+
 /// A record whose header and meta section are sound.
 #[derive(Debug, Clone)]
 pub struct Record {
@@ -144,6 +151,7 @@ pub struct SegmentReader {
     window: Window,
     salt: Salt,
     offset: u64,
+    skips_values: bool,
 }
 
 impl SegmentReader {
@@ -168,12 +176,18 @@ impl SegmentReader {
         limit: u64,
     ) -> SegmentReader {
         let offset = offset.max(SEGMENT_HEADER_BYTES);
-        SegmentReader { window: Window::new(file, path, limit), salt, offset }
+        SegmentReader { window: Window::new(file, path, limit), salt, offset, skips_values: false }
     }
 
     /// Reads no more ahead than a page, for who wants to see one record only.
     pub(super) fn read_little(&mut self) {
-        self.window.piece_bytes = 4096;
+        self.window.piece_bytes = LITTLE_BYTES;
+    }
+
+    /// Doesn't read large values, for who looks at records only: where one value is large, the next is
+    /// expected to be.
+    pub fn skip_values(&mut self) {
+        self.skips_values = true;
     }
 
     /// Where the next record is expected.
@@ -196,6 +210,10 @@ impl SegmentReader {
         }
         if let Step::Record(record) = &step {
             self.offset = record.end();
+            if self.skips_values {
+                let is_large = record.header.value_bytes >= SKIPPED_BYTES_MIN;
+                self.window.piece_bytes = if is_large { LITTLE_BYTES } else { WINDOW_BYTES };
+            }
         }
         Ok(step)
     }

@@ -29,6 +29,7 @@ pub(super) struct Faults {
     pub(super) fail_cuts: AtomicBool,
     pub(super) no_space: AtomicBool,
     pub(super) syncs: AtomicU64,
+    pub(super) bytes_read: AtomicU64,
     holding: Mutex<(bool, u64)>,
     changed: Condvar,
 }
@@ -201,6 +202,7 @@ impl File for Handle {
         let from = offset as usize;
         let bytes = data.get(from..from + buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         buf.copy_from_slice(bytes);
+        self.0.faults.bytes_read.fetch_add(bytes.len() as u64, Ordering::SeqCst);
         Ok(())
     }
     fn read_cached_at(&self, _buf: &mut [u8], _offset: u64) -> io::Result<()> {

@@ -179,6 +179,7 @@ impl Collector<'_> {
         let segment = segment.clone();
         let origins = origins(segments, number);
         let mut reader = SegmentReader::new(&segment, 0)?;
+        reader.skip_values();
         loop {
             if self.inner.cancel.load(Ordering::Relaxed) {
                 return Err(Error::Busy);
