@@ -18,10 +18,10 @@ use tallybook::key::SeqNo;
 use crate::admission::Share;
 use crate::api::{Answer, Api};
 use crate::body::Body;
+use crate::clock::now_ms;
 use crate::engine::Engine;
 use crate::options::DurabilityLevel;
 use crate::reply::{self, DURABILITY, JSON, Reply, VERSION};
-use crate::write::now_ms;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,6 +6,7 @@
 
 // Vocabulary.
 mod error;
+mod clock;
 mod token;
 mod options;
 mod engine;

@@ -4,7 +4,6 @@
 //! that may wait (a sync, a lookup for a condition, a large value, a lagging engine) goes to the pool.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_RANGE, ETAG, HeaderValue};
@@ -15,6 +14,7 @@ use tallybook::store::WriteOptions;
 
 use crate::admission::Share;
 use crate::api::{Answer, Api};
+use crate::clock::now_ms;
 use crate::conditions::{Conditions, Demand, write_tag};
 use crate::engine::Engine;
 use crate::options::DurabilityLevel;
@@ -219,10 +219,4 @@ pub(crate) fn attributes(headers: &HeaderMap) -> Result<Bytes, Problem> {
     reply::from_base64(text.as_bytes())
         .filter(|attributes| attributes.len() <= ATTRIBUTES_BYTES_MAX)
         .ok_or(bad_request("x-tallybook-attributes is base64 of at most 1,024 bytes"))
-}
-
-/// Milliseconds since the Unix epoch.
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -14,11 +14,12 @@ mod look;
 mod ring;
 mod row;
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::clock::now_ms;
 use crate::engine::Engine;
 use crate::meter::Meter;
 
@@ -189,11 +190,6 @@ impl History {
             latest: state.series[Span::Minutes as usize].rows.last().unwrap_or_default(),
         })
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -25,6 +25,7 @@ use tallybook_files::FileStore;
 use super::shelf::Shelf;
 use crate::admission::{Quota, Share};
 use crate::body::{Body, Interrupted, Piece, Pieces};
+use crate::clock::now_ms;
 use crate::error::{Error, Result};
 use crate::link::Link;
 use crate::options::S3Options;
@@ -91,9 +92,8 @@ impl Door {
         let is_stopped = Arc::new(AtomicBool::new(false));
         let told = is_stopped.clone();
         let sweep = move || {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-            match door.shelf.sweep(now_ms, door.upload_days_max, &|| told.load(Relaxed)) {
+            let swept = door.shelf.sweep(now_ms(), door.upload_days_max, &|| told.load(Relaxed));
+            match swept {
                 Ok(swept) => tracing::debug!(?swept, "s3 swept"),
                 Err(error) => tracing::warn!(%error, "s3 was not swept; it is tried again"),
             }
