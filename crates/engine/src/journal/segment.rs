@@ -21,7 +21,7 @@ use crate::file_cache::FileCache;
 use crate::file_name;
 use crate::options::Reading;
 use crate::stages::Recorder;
-use crate::vfs::prefetch::prefetch_range;
+use crate::vfs::prefetch::{prefetch_range, touch};
 use crate::vfs::{Advice, File, FileSystem};
 
 /// Bytes of the smallest page that the system reads.
@@ -287,6 +287,8 @@ impl Segment {
     }
 
     fn check_value(&self, value: &[u8], offset: u64, checksum: u32) -> Result<()> {
+        // The checksum's steps depend on each other: it would wait for a value's lines a few at a time.
+        touch(&value[..value.len().min(PREFETCHED_BYTES)]);
         if checksum::crc32c(value) == checksum || is_planted(Bug::SkipChecksum) {
             return Ok(());
         }
