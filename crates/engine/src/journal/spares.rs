@@ -1,27 +1,22 @@
-//! Segments made ready ahead of need, and files of dead segments used again.
+//! Segments held ready ahead of need, and files of dead segments kept for their next use: how many, how
+//! large, and for how long.
 //!
 //! 1. A background thread calls `prepare` until it says that there is nothing to do.
 //! 2. The writer calls `take` when its segment is full; it costs the opening of a file.
 //! 3. The store calls `give_back` with segments that nothing refers to any more.
 //! 4. A store at rest calls `rest`, and holds little more than its data then.
-//!
-//! Invariant: a file is called `*.journal` only once its header is durable, so that a bad header is
-//! always damage. A file gets a new number and a new salt for each use: old records never decode.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::ahead::{AheadMap, PIECE_BYTES};
-use super::record::Salt;
+use super::making::{Returned, SegmentMaker, SegmentOptions, Spare};
 use super::segment::{JournalFiles, Segment};
-use super::segment_header::{SegmentHeader, SegmentType};
 use crate::error::{Error, Result};
 use crate::file_name;
 use crate::lock::Mutex;
 use crate::stages::Stage;
-use crate::vfs::File;
 
 /// Segments held ready.
 pub const SPARES_MIN: usize = 2;
@@ -34,51 +29,6 @@ const SPARES_MAX: usize = 8;
 /// While the store is written, files of dead segments are kept up to this share of what it holds, as a
 /// divisor: a merge finds many dead at once, and as many are wanted until the next.
 const KEPT_SHARE: u64 = 4;
-
-/// How segments are made.
-#[derive(Debug, Clone, Copy)]
-pub struct SegmentOptions {
-    /// Write through a map, else by `pwrite`.
-    pub is_mapped: bool,
-    /// Write zeros once over a new file: all of it, so that a later `fdatasync` has only data to write,
-    /// or if it is mapped, piece by piece before it is stored in.
-    pub zero_ahead: bool,
-    /// Bytes of a segment at first.
-    pub segment_bytes_min: u64,
-    /// Bytes of a segment at last.
-    pub segment_bytes_max: u64,
-    /// Free bytes of the disk that new segments leave to flushes, compactions and deletions.
-    pub reserve_bytes: u64,
-    /// Where the salts start from; another for each opening of a store.
-    pub seed: u64,
-}
-
-/// A segment that is ready to be written, without an open file.
-#[derive(Debug)]
-pub(super) struct Spare {
-    header: SegmentHeader,
-    path: PathBuf,
-    capacity: u64,
-    map: Option<Arc<AheadMap>>,
-}
-
-impl Spare {
-    /// The segment, with its file open.
-    pub(super) fn start(&self, files: &Arc<JournalFiles>) -> Result<Segment> {
-        let file =
-            files.fs.open(&self.path).map_err(|source| Error::io("open", &self.path, source))?;
-        let map = self.map.clone();
-        Ok(Segment::active(files.clone(), self.header, self.capacity, map, file))
-    }
-}
-
-/// The file of a dead segment.
-#[derive(Debug)]
-struct Returned {
-    path: PathBuf,
-    capacity: u64,
-    map: Option<Arc<AheadMap>>,
-}
 
 #[derive(Debug)]
 struct Inner {
@@ -98,13 +48,11 @@ impl Inner {
     }
 }
 
-/// Makes segments, ahead of need where it can.
+/// Gives segments, made ahead of need where that can be.
 #[derive(Debug)]
 pub struct SegmentPool {
-    files: Arc<JournalFiles>,
+    maker: SegmentMaker,
     options: SegmentOptions,
-    next_file_number: Arc<AtomicU64>,
-    salts: AtomicU64,
     scale_bytes: AtomicU64,
     /// The last segment could not be made for want of space.
     is_disk_full: AtomicBool,
@@ -129,10 +77,8 @@ impl SegmentPool {
             is_resting: false,
         };
         SegmentPool {
-            files,
+            maker: SegmentMaker::new(files, options, next_file_number),
             options,
-            next_file_number,
-            salts: AtomicU64::new(options.seed),
             scale_bytes: AtomicU64::new(0),
             is_disk_full: AtomicBool::new(false),
             dead_bytes: AtomicU64::new(0),
@@ -142,7 +88,7 @@ impl SegmentPool {
 
     /// Where the journal's files are.
     pub fn files(&self) -> &Arc<JournalFiles> {
-        &self.files
+        self.maker.files()
     }
 
     /// Tells how large the journal has grown; segments grow with it.
@@ -168,7 +114,7 @@ impl SegmentPool {
         };
         let ready = ready.iter().map(|spare| &spare.path);
         for path in ready.chain(returned.iter().map(|file| &file.path)) {
-            self.remove(path);
+            self.maker.remove(path);
         }
         Ok(())
     }
@@ -184,7 +130,7 @@ impl SegmentPool {
             outgrown
         };
         for spare in outgrown {
-            self.remove(&spare.path);
+            self.maker.remove(&spare.path);
         }
     }
 
@@ -231,7 +177,7 @@ impl SegmentPool {
             (missing, fitting, outgrown)
         };
         for file in outgrown {
-            self.remove(&file.path);
+            self.maker.remove(&file.path);
         }
         let made = match self.room_for(missing - returned.len(), target) {
             Err(error) if returned.is_empty() => Err(error),
@@ -307,8 +253,8 @@ impl SegmentPool {
 
     /// `NoSpace` when a new segment would not leave the reserve free.
     fn check_reserve(&self, capacity: u64) -> Result<()> {
-        let dir = &self.files.dir;
-        let available = self.files.fs.available_bytes(dir);
+        let dir = &self.files().dir;
+        let available = self.files().fs.available_bytes(dir);
         let available = available.map_err(|source| Error::io("look up", dir, source))?;
         let is_full = available < capacity.saturating_add(self.options.reserve_bytes);
         self.is_disk_full.store(is_full, Ordering::Relaxed);
@@ -330,13 +276,13 @@ impl SegmentPool {
                 _ => inner.returned.drain(..).map(|file| file.path).collect(),
             }
         };
-        released.iter().for_each(|path| self.remove(path));
+        released.iter().for_each(|path| self.maker.remove(path));
         !released.is_empty()
     }
 
     /// Undoes a `take` whose segment could not be started; best effort.
     pub(super) fn discard(&self, spare: &Spare) {
-        self.remove(&spare.path);
+        self.maker.remove(&spare.path);
     }
 
     /// Takes a segment that nothing durable refers to: its file becomes a spare, or is removed.
@@ -352,7 +298,7 @@ impl SegmentPool {
             }
         };
         let Some(segment) = recyclable else {
-            self.remove(&path);
+            self.maker.remove(&path);
             return Ok(());
         };
         let capacity = segment.capacity();
@@ -362,7 +308,7 @@ impl SegmentPool {
 
     /// Takes a spare that an earlier opening of the store left, of `bytes` bytes.
     pub fn adopt(&self, number: u64, bytes: u64) {
-        let path = file_name::segment(&self.files.dir, number);
+        let path = file_name::segment(&self.files().dir, number);
         self.keep_or_remove(Returned { path, capacity: bytes, map: None });
     }
 
@@ -383,7 +329,7 @@ impl SegmentPool {
                 return;
             }
         }
-        self.remove(&file.path);
+        self.maker.remove(&file.path);
     }
 
     /// Number of spares that are ready, and the bytes of these and of returned files.
@@ -394,130 +340,11 @@ impl SegmentPool {
         (inner.ready.len(), ready + returned)
     }
 
-    /// Makes segments of returned files and so many new ones, all by the same two commits of the file
-    /// system's journal.
+    /// Makes segments, and notes whether the disk has room for them.
     fn make(&self, capacity: u64, returned: Vec<Returned>, new: usize) -> Result<Vec<Spare>> {
-        let spares = (0..returned.len() + new).map(|at| {
-            let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
-            let header = SegmentHeader {
-                segment_type: SegmentType::Log,
-                number,
-                salt: Salt::new(self.next_salt()),
-                is_recycled: at < returned.len(),
-                index_offset: 0,
-                file_bytes: capacity,
-            };
-            Spare { header, path: file_name::segment(&self.files.dir, number), capacity, map: None }
-        });
-        let mut spares: Vec<Spare> = spares.collect();
-        let made = self.make_files(&mut spares, returned);
-        if made.is_err() {
-            for spare in &spares {
-                self.remove(&self.temporary(spare));
-                self.remove(&spare.path);
-            }
-        }
+        let made = self.maker.make(capacity, returned, new);
         let is_full = matches!(made, Err(Error::NoSpace { .. }));
         self.is_disk_full.store(is_full, Ordering::Relaxed);
-        made.map(|()| spares)
-    }
-
-    /// What a spare's file is called until its header is durable.
-    fn temporary(&self, spare: &Spare) -> PathBuf {
-        file_name::temporary(&self.files.dir, &format!("{:06}.journal", spare.header.number))
-    }
-
-    /// Makes the spares' files, the first of them of the returned ones, and maps them.
-    fn make_files(&self, spares: &mut [Spare], returned: Vec<Returned>) -> Result<()> {
-        let fs = &self.files.fs;
-        for (spare, returned) in spares.iter().zip(&returned) {
-            let renamed = fs.rename(&returned.path, &self.temporary(spare));
-            renamed.map_err(|source| Error::io("rename", &returned.path, source))?;
-            self.files.file_cache.forget(&returned.path);
-        }
-        if !returned.is_empty() {
-            // The old names must not survive in front of the new headers.
-            self.sync_dir()?;
-        }
-        let mut files = Vec::new();
-        for spare in &*spares {
-            let temporary = self.temporary(spare);
-            let file = match spare.header.is_recycled {
-                true => {
-                    fs.open(&temporary).map_err(|error| Error::io("open", &temporary, error))?
-                }
-                false => self.create_file(&temporary, spare.capacity)?,
-            };
-            file.write_all_at(&spare.header.encode(), 0)
-                .map_err(|source| Error::io("write", &temporary, source))?;
-            files.push(file);
-        }
-        for (spare, file) in spares.iter().zip(&files) {
-            let synced = file.sync_data();
-            synced.map_err(|source| Error::io("sync", &self.temporary(spare), source))?;
-        }
-        for spare in &*spares {
-            let temporary = self.temporary(spare);
-            let renamed = fs.rename(&temporary, &spare.path);
-            renamed.map_err(|source| Error::io("rename", &temporary, source))?;
-        }
-        self.sync_dir()?;
-        if self.options.is_mapped {
-            let mut old_maps = returned.into_iter().map(|returned| returned.map);
-            for (spare, file) in spares.iter_mut().zip(&files) {
-                spare.map = Some(self.map(spare, &**file, old_maps.next().flatten())?);
-            }
-        }
-        Ok(())
-    }
-
-    fn map(
-        &self,
-        spare: &Spare,
-        file: &dyn File,
-        old: Option<Arc<AheadMap>>,
-    ) -> Result<Arc<AheadMap>> {
-        if let Some(old) = old {
-            return Ok(Arc::new(old.again()));
-        }
-        let map = file.map_segment(spare.capacity);
-        let map = map.map_err(|source| Error::io("map", &spare.path, source))?;
-        let is_fresh = self.options.zero_ahead && !spare.header.is_recycled;
-        Ok(Arc::new(AheadMap::new(map, spare.capacity, is_fresh)))
-    }
-
-    fn create_file(&self, temporary: &Path, capacity: u64) -> Result<Arc<dyn File>> {
-        let file = self.files.fs.create(temporary);
-        let file = file.map_err(|source| Error::io("create", temporary, source))?;
-        file.allocate(capacity).map_err(|source| Error::io("allocate", temporary, source))?;
-        if self.options.zero_ahead && !self.options.is_mapped {
-            let zeros = vec![0; PIECE_BYTES.min(capacity) as usize];
-            for offset in (0..capacity).step_by(PIECE_BYTES as usize) {
-                let piece = PIECE_BYTES.min(capacity - offset) as usize;
-                file.write_all_at(&zeros[..piece], offset)
-                    .map_err(|source| Error::io("write", temporary, source))?;
-            }
-        }
-        Ok(file)
-    }
-
-    fn sync_dir(&self) -> Result<()> {
-        let dir = &self.files.dir;
-        self.files.fs.sync_dir(dir).map_err(|source| Error::io("sync", dir, source))
-    }
-
-    /// Removes a file that nothing needs. One that can't be removed is found again on opening.
-    fn remove(&self, path: &Path) {
-        self.files.file_cache.forget(path);
-        let _ = self.files.fs.remove(path);
-    }
-
-    /// The next of a sequence of well-mixed numbers (SplitMix64, Steele, Lea and Flood 2014).
-    fn next_salt(&self) -> u64 {
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut z = self.salts.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        made
     }
 }
