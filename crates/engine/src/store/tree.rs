@@ -40,12 +40,15 @@ impl Inner {
         let last_seqno = self.visible_seqno.load(Ordering::Acquire);
         edit.last_seqno = Some(last_seqno);
         edit.seqno_next = Some(seqno_reserve(last_seqno));
-        let version = before.version.apply(&edit, &mut |meta| {
+        let mut version = Version::clone(&before.version);
+        version.fold(&edit, &mut |meta| {
             open_table(&self.dir, self.options.reading, &self.resources, &self.obsolete, meta)
         })?;
-        let gone = self.settle_segments(&before, &version, &mut edit);
-        edit.next_file_number = Some(self.next_file_number.load(Ordering::Relaxed));
-        let version = before.version.apply(&edit, &mut |meta| Ok(reuse(&version, meta)))?;
+        version.count_references();
+        let (settling, gone) = self.settle_segments(&before, &version, &edit);
+        version.fold(&settling, &mut |meta| Ok(LiveTable::unopened(meta)))?;
+        let version = version.finish()?;
+        edit.settle(settling);
         if fault_points::is_planted(Bug::DeleteInputsBeforeManifestSync) {
             for removed in &edit.removed {
                 let _ = self.resources.fs.remove(&file_name::table(&self.dir, removed.number));
@@ -83,16 +86,15 @@ impl Inner {
         Ok(())
     }
 
-    /// Completes the edit by the closed segments: those that tables point at are kept, the others
-    /// answered as gone. `version` is the one that the edit makes.
+    /// What `edit`, which made `version`, leads to: of the closed segments those are kept that tables point
+    /// at, and the others are answered as gone.
     fn settle_segments(
         &self,
         before: &ReadState,
         version: &Version,
-        edit: &mut VersionEdit,
-    ) -> Vec<Arc<Segment>> {
-        edit.forwards_dropped.extend(version.segments.unneeded_forwards());
-        let mut gone = Vec::new();
+        edit: &VersionEdit,
+    ) -> (VersionEdit, Vec<Arc<Segment>>) {
+        let (mut kept, mut dropped, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         for meta in before.version.segments.kept() {
             let is_gone = version.segments.live(meta.number).count == 0
                 || version.segments.get(meta.number).is_none();
@@ -102,7 +104,7 @@ impl Inner {
             {
                 gone.push(segment.clone());
                 if !edit.segments_dropped.contains(&meta.number) {
-                    edit.segments_dropped.push(meta.number);
+                    dropped.push(meta.number);
                 }
             }
         }
@@ -118,10 +120,17 @@ impl Inner {
             }
             match version.segments.live(closed.segment.number()).count {
                 0 => gone.push(closed.segment.clone()),
-                _ => edit.segments_kept.push(segment_meta(closed)),
+                _ => kept.push(segment_meta(closed)),
             }
         }
-        gone
+        let settling = VersionEdit {
+            segments_kept: kept,
+            segments_dropped: dropped,
+            forwards_dropped: version.segments.unneeded_forwards(),
+            next_file_number: Some(self.next_file_number.load(Ordering::Relaxed)),
+            ..VersionEdit::default()
+        };
+        (settling, gone)
     }
 
     /// Starts a new manifest with the tree as it stands, and lets the old one go.
@@ -209,15 +218,6 @@ pub(super) fn open_table(
     )?;
     let guard = FileGuard::new(path, obsolete.clone());
     Ok(LiveTable { meta, table: Some(Arc::new(table)), guard: Some(guard) })
-}
-
-/// The open table that `version` has for `meta`.
-fn reuse(version: &Version, meta: TableMeta) -> LiveTable {
-    let (_, table) = version
-        .tables()
-        .find(|(_, table)| table.number == meta.number)
-        .expect("the version was made by the same edit");
-    LiveTable::clone(table)
 }
 
 /// What the manifest says of a closed segment of the log.

@@ -70,9 +70,9 @@ impl Version {
         Ok(())
     }
 
-    /// Counts references and checks: the end of a row of folds.
-    pub(crate) fn finish(mut self) -> Result<Version> {
-        let Version { levels, segments, .. } = &mut self;
+    /// Counts what tables point at, which folds leave out.
+    pub(crate) fn count_references(&mut self) {
+        let Version { levels, segments, .. } = self;
         let tables = levels.iter().flat_map(Level::tables);
         segments.count(tables.flat_map(|table| {
             table.properties.segment_refs.iter().map(|reference| {
@@ -80,6 +80,11 @@ impl Version {
                 (reference.segment, referenced)
             })
         }));
+    }
+
+    /// Counts references and checks: the end of a row of folds.
+    pub(crate) fn finish(mut self) -> Result<Version> {
+        self.count_references();
         self.check().map_err(misfit)?;
         self.directory = Arc::new(Directory::new(&self.levels));
         Ok(self)

@@ -92,6 +92,15 @@ impl VersionEdit {
     pub fn is_empty(&self) -> bool {
         *self == VersionEdit::default()
     }
+
+    /// Takes in what happens to segments after this edit: `settling` says nothing of tables.
+    pub(crate) fn settle(&mut self, settling: VersionEdit) {
+        let VersionEdit { segments_kept, segments_dropped, forwards_dropped, .. } = settling;
+        self.next_file_number = settling.next_file_number;
+        self.segments_kept.extend(segments_kept);
+        self.segments_dropped.extend(segments_dropped);
+        self.forwards_dropped.extend(forwards_dropped);
+    }
 }
 
 /// One line per field.
