@@ -35,6 +35,8 @@ struct Shard {
     exits: [AtomicU64; Exit::COUNT],
     gets: AtomicU64,
     heads: AtomicU64,
+    /// What cursors did because they went over several runs.
+    steps_over_runs: AtomicU64,
     /// By stage; a distribution is made when the first time of it comes.
     times: Mutex<[Option<Box<Distribution>>; Stage::COUNT]>,
 }
@@ -199,6 +201,24 @@ impl Recorder {
         self.shards.iter().map(|shard| shard.heads.load(Ordering::Relaxed)).sum()
     }
 
+    /// Indexes that gets and heads asked in vain, but for the one that each of an absent key needs.
+    pub(crate) fn probes_in_vain(&self) -> u64 {
+        let exits = |shard: &Shard, exit| shard.exits[exit as usize].load(Ordering::Relaxed);
+        let sum = |exit| self.shards.iter().map(|shard| exits(shard, exit)).sum::<u64>();
+        sum(Exit::FileFilter).saturating_sub(sum(Exit::Missed))
+    }
+
+    /// Notes what a cursor did because it went over several runs, in steps.
+    pub(crate) fn note_steps_over_runs(&self, steps: u64) {
+        let shard = self.shard();
+        shard.add(&shard.steps_over_runs, steps);
+    }
+
+    /// The steps that were noted.
+    pub(crate) fn steps_over_runs(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.steps_over_runs.load(Ordering::Relaxed)).sum()
+    }
+
     /// Everything recorded so far.
     pub fn stages(&self) -> Stages {
         let mut stages = Stages::default();
@@ -221,8 +241,9 @@ impl Recorder {
 impl Shard {
     fn new(is_own: bool) -> Shard {
         let exits = [const { AtomicU64::new(0) }; Exit::COUNT];
-        let (gets, heads) = Default::default();
-        Shard { is_own, exits, gets, heads, times: Mutex::new([const { None }; Stage::COUNT]) }
+        let (gets, heads, steps_over_runs) = Default::default();
+        let times = Mutex::new([const { None }; Stage::COUNT]);
+        Shard { is_own, exits, gets, heads, steps_over_runs, times }
     }
 
     #[inline]

@@ -34,7 +34,7 @@ impl Participant for Inner {
             return false;
         }
         self.remove_obsolete();
-        if self.settled.load(Ordering::Relaxed) {
+        if self.settled.load(Ordering::Relaxed) && !self.is_read_credit_due() {
             return false;
         }
         let Some(_compacting) = self.compacting.try_lock() else { return false };
@@ -84,8 +84,11 @@ impl Participant for Inner {
             self.request(Work::Flush);
             self.request(Work::Compaction);
         }
-        // Files whose last reader has let go meanwhile.
-        if !self.retired.lock().is_empty() || !self.obsolete.is_empty() {
+        // Files whose last reader has let go meanwhile, or runs that reads have paid to have merged.
+        let is_due = !self.retired.lock().is_empty()
+            || !self.obsolete.is_empty()
+            || self.is_read_credit_due();
+        if is_due {
             self.request(Work::Compaction);
         }
         if !self.settled.load(Ordering::Relaxed) && self.is_idle() {

@@ -41,13 +41,17 @@ impl Inner {
         let mut trace = self.recorder.begin_rare();
         let version = self.state.load().version.clone();
         let snapshots = self.snapshots.list();
+        let reads_paid = self.read_credit();
+        self.note_read_credit_asked(reads_paid);
         let options = PickOptions {
             level_runs_max: self.options.level_runs_max,
             job_bytes_max: self.options.compaction_job_bytes_max,
             level1_bytes: self.options.memtable_bytes as u64 * self.options.level_runs_max as u64,
             snapshots: &snapshots,
             now_ms: self.resources.clock.now_ms(),
+            reads_paid,
             idle,
+            hidden: &|| self.hidden_once(&version),
             busy: &[],
             manual,
             boundaries: &boundaries,
@@ -117,6 +121,7 @@ impl Inner {
         installed?;
         trace.lap(Stage::CompactionInstall);
         trace.total(Stage::CompactionTotal);
+        self.spend_read_credit(result.entries_in);
         add(&self.counters.compactions, 1);
         add(&self.counters.compaction_bytes_read, merge.input_bytes());
         add(&self.counters.compaction_bytes_written, bytes_out);

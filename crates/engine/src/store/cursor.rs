@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::runs_passed::RunsPassed;
 use super::state::{ReadState, ValueRef};
 use super::{KeyHead, KeyValue, ScanOptions};
 use crate::error::{Error, Result};
@@ -79,6 +80,7 @@ pub struct Cursor {
     seqno: SeqNo,
     bounds: Bounds,
     direction: Direction,
+    runs_passed: RunsPassed,
     /// The key shown.
     key: Vec<u8>,
     shown: Shown,
@@ -119,12 +121,14 @@ impl Cursor {
             }
         }
         let (start, end) = (bounds.start.as_deref(), bounds.end.as_deref());
+        let of_memtables = sources.len();
         for (_, run) in state.version.runs() {
             let places = run.places(start, end);
             if !places.is_empty() {
                 sources.push(Box::new(RunIter::new(run.tables.clone(), places, true)));
             }
         }
+        let runs_passed = RunsPassed::new(sources.len() - of_memtables);
         let deleting = state.version.directory().deleting().iter();
         let mut deleted: Vec<RangeTombstone> = deleting
             .filter(|table| table.overlaps(start, end))
@@ -144,6 +148,7 @@ impl Cursor {
             seqno,
             bounds,
             direction: Direction::Forward,
+            runs_passed,
             key: Vec::new(),
             shown: Shown::Nothing,
         }
@@ -156,6 +161,7 @@ impl Cursor {
             None => {
                 self.direction = Direction::Forward;
                 self.shown = Shown::Nothing;
+                self.runs_passed.seek(&self.recorder);
                 self.merged.seek_to_first()?;
                 self.find_forward(false)
             }
@@ -166,6 +172,7 @@ impl Cursor {
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.direction = Direction::Backward;
         self.shown = Shown::Nothing;
+        self.runs_passed.seek(&self.recorder);
         match &self.bounds.end {
             Some(end) => self.merged.seek_before(end)?,
             None => self.merged.seek_to_last()?,
@@ -181,6 +188,7 @@ impl Cursor {
             Some(start) if user_key < &start[..] => &start[..],
             _ => user_key,
         };
+        self.runs_passed.seek(&self.recorder);
         self.merged.seek(from, self.seqno)?;
         self.find_forward(false)
     }
@@ -193,6 +201,7 @@ impl Cursor {
             Some(end) if user_key > &end[..] => &end[..],
             _ => user_key,
         };
+        self.runs_passed.seek(&self.recorder);
         self.merged.seek_before(before)?;
         self.find_backward()
     }
@@ -202,6 +211,7 @@ impl Cursor {
     pub fn next(&mut self) -> Result<()> {
         assert!(self.valid(), "a cursor is moved on only while it is valid");
         self.shown = Shown::Nothing;
+        self.runs_passed.step();
         if self.direction == Direction::Backward {
             self.direction = Direction::Forward;
             self.merged.seek(&self.key, 0)?;
@@ -215,6 +225,7 @@ impl Cursor {
     pub fn prev(&mut self) -> Result<()> {
         assert!(self.valid(), "a cursor is moved back only while it is valid");
         self.shown = Shown::Nothing;
+        self.runs_passed.step();
         if self.direction == Direction::Forward {
             self.direction = Direction::Backward;
             self.merged.seek_before(&self.key)?;
@@ -354,6 +365,12 @@ impl Cursor {
         };
         let deletes = |set: &Arc<RangeTombstones>| set.cover(user_key, self.seqno) >= seqno;
         is_live && !self.range_tombstones.iter().any(deletes)
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        self.runs_passed.tell(&self.recorder);
     }
 }
 

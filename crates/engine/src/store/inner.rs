@@ -16,6 +16,7 @@ use super::snapshot::SnapshotList;
 use super::state::ReadState;
 use super::stats::Counters;
 use crate::collection;
+use crate::compaction::pick::Hidden;
 use crate::error::{Error, Result};
 use crate::journal::{
     JournalPosition, JournalWriter, SEGMENT_HEADER_BYTES, Segment, SegmentPool, SyncState,
@@ -28,6 +29,7 @@ use crate::options::Options;
 use crate::resources::{Participant, Resources, Work};
 use crate::stages::Recorder;
 use crate::stall::{self, Throttle};
+use crate::version::Version;
 use crate::vfs::cycles;
 
 /// Writers that wait for room wait in vain when there was none for this long.
@@ -83,6 +85,13 @@ pub(crate) struct Inner {
     /// Of each collected segment, how many values were referred to when it was made. Until one of
     /// them dies, collecting it again gains nothing, however small its values are beside their records.
     pub(super) collected_values: Mutex<HashMap<u64, u64>>,
+
+    /// Entries that were merged at the cost of reads.
+    pub(super) read_credit_spent: AtomicU64,
+    /// With how much credit a merge was last looked for.
+    pub(super) read_credit_asked: AtomicU64,
+    /// What a version's upper runs were last found to hide.
+    pub(super) hidden_of: Mutex<Option<(Weak<Version>, Hidden)>>,
 
     pub(super) throttle: Throttle,
     /// Of `flush_pressure` this store's own as bits, refreshed when memtables or the tree change.

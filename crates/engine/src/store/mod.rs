@@ -8,6 +8,7 @@
 mod stage_tests;
 mod state;
 mod stats;
+mod runs_passed;
 mod cursor;
 mod snapshot;
 mod inner;
@@ -16,6 +17,8 @@ mod durability;
 mod write;
 mod tree;
 mod flushing;
+mod read_credit;
+mod hidden;
 mod compacting;
 mod collecting;
 mod rest;

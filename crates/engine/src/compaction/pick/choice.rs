@@ -68,7 +68,9 @@ pub enum Reason {
     Tombstones,
     /// Every entry of a table has expired, and hides older ones.
     Expired,
-    /// Nothing else to do, and the upper runs weigh too much.
+    /// Reads have cost as much by passing several runs.
+    Reads,
+    /// Nothing else to do, and the upper runs hide much.
     Idle,
     /// Dead entries at the bottom can go now.
     Garbage,

@@ -4,6 +4,7 @@
 //! it; `smallest>visible` is a clipped table. In braces: `b` bytes and `e` entries (10 each), `k` keys
 //! (as entries), `t` tombstones, `s` lowest-highest SeqNo (the number), `x` when all entries expire,
 //! `v` bytes of values pointed at, `c` boundaries, `d` deleted range and its SeqNo.
+//! Of idle stores, `hidden=entries,bytes`; all is hidden unless it is said.
 //! In choices, `]` is the end of a slice behind a table's largest key.
 //! Defaults of options: `runs=2 job=1000 l1=1000`.
 
@@ -156,6 +157,7 @@ fn check(input: &str, expected: &str) {
     let (mut snapshots, mut busy) = (Vec::new(), Vec::new());
     let (mut level_runs_max, mut job_bytes_max, mut level1_bytes) = (2, 1000, 1000);
     let (mut now_ms, mut idle, mut manual) = (100, false, None);
+    let (mut reads_paid, mut hidden) = (0, Hidden { entries: u64::MAX, bytes: u64::MAX });
     for line in input.lines().map(str::trim).filter(|line| !line.is_empty()) {
         // A table's figures hold spaces: those in braces don't part words.
         let mut inside = false;
@@ -178,6 +180,11 @@ fn check(input: &str, expected: &str) {
                 Some(("now", value)) => now_ms = number(value),
                 Some(("snapshot", value)) => snapshots.push(number(value)),
                 Some(("manual", value)) => manual = Some(slice(value)),
+                Some(("paid", value)) => reads_paid = number(value),
+                Some(("hidden", value)) => {
+                    let (entries, bytes) = value.split_once(',').expect("entries,bytes");
+                    hidden = Hidden { entries: number(entries), bytes: number(bytes) };
+                }
                 // levels:slice:run
                 Some(("busy", value)) => {
                     let parts: Vec<&str> = value.split(':').collect();
@@ -200,7 +207,9 @@ fn check(input: &str, expected: &str) {
         level1_bytes,
         snapshots: &snapshots,
         now_ms,
+        reads_paid,
         idle,
+        hidden: &|| hidden,
         busy: &busy,
         manual,
         boundaries: &|table| drawing.boundaries.get(&table.number).cloned().unwrap_or_default(),
@@ -459,6 +468,30 @@ fn idle_time_merges_heavy_upper_runs() {
         &format!("idle\n L0 5 6:a-c{{e=0 b=1 d=a..b@6}}\n{bottom}"),
         "idle L0/5:6 L2/1:2 [a..z] to L2 1 bottom",
     );
+}
+
+#[test]
+fn idle_time_leaves_runs_that_hide_little() {
+    let runs = "L0 5 6:a-m{b=40 e=40}\n L1 1 2:a-z{b=60 e=60}";
+    let merge = "idle L0/5:6 L1/1:2 [a..z] to L1 1 bottom";
+    check(&format!("idle hidden=3,3\n{runs}"), "nothing");
+    check(&format!("idle hidden=4,0\n{runs}"), merge);
+    check(&format!("idle hidden=0,4\n{runs}"), merge);
+    check("idle hidden=0,0\n L0 5 6:a-c\n L2 1 2:k-z", "move 6 L0 to L2 1");
+}
+
+#[test]
+fn runs_that_reads_pass_are_merged_as_far_as_it_is_paid() {
+    let runs = "L0 5 6:a-m{e=5}\n L0 3 4:b-k{e=3}\n L1 1 2:a-h{e=7} 7:i-p{e=9} 8:q-z";
+    let whole = "reads L0/5:6 L0/3:4 L1/1:2,7 [a..p] to L1 1 bottom";
+    check(&format!("runs=4 paid=24\n{runs}"), whole);
+    check(&format!("runs=4 paid=23\n{runs}"), "nothing");
+    let part = "reads L0/5:6 L1/1:2 [a..b) to L1 1 bottom";
+    check(&format!("runs=4 job=1 paid=12\n{runs}"), part);
+    check(&format!("runs=4 job=1 paid=11\n{runs}"), "nothing");
+    check("paid=1\n L0 5 6:a-c\n L2 1 2:k-z", "move 6 L0 to L2 1");
+    check("paid=99\n L1 1 2:a-h", "nothing");
+    check("paid=99\n L0 1 2:a-h", "nothing");
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //! 1. tables in which everything is dead are dropped;
 //! 2. full levels, L0 first, then downwards: upper runs are small, and every read passes them;
 //! 3. tables of mostly tombstones, and expired ones, are merged with all that they hide;
-//! 4. when idle, upper runs of more than a tenth of the store, then dead entries at the bottom.
+//! 4. runs that reads pass, as far as the reads have paid for it;
+//! 5. when idle, upper runs that hide much of the store, then dead entries at the bottom.
 //!
 //! Each answer is one job of bounded size; the store applies it and asks again.
 
@@ -34,8 +35,21 @@ use crate::version::{LiveTable, Run, TableMeta, Version};
 /// More would rewrite large old data for a few deletions, again with each flush of deletions.
 const HIDDEN_PER_TOMBSTONE_MAX: u64 = 10;
 
-/// When idle, upper runs are merged from this share of the store on, as a divisor.
+/// When idle, upper runs of at most this share of the store are left alone, as a divisor.
 const IDLE_SHARE: u64 = 10;
+
+/// And those that hide at most this share of it: a merge would free less, and what reads pass they pay
+/// for themselves. As a divisor.
+const IDLE_HIDDEN_SHARE: u64 = 32;
+
+/// Entries that newer ones hide, and what they weigh.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hidden {
+    /// How many.
+    pub entries: u64,
+    /// Their bytes, those of values in the journal included.
+    pub bytes: u64,
+}
 
 /// What picking depends on besides the version.
 #[derive(Clone)]
@@ -50,8 +64,12 @@ pub struct PickOptions<'a> {
     pub snapshots: &'a [SeqNo],
     /// Now, in milliseconds since the Unix epoch.
     pub now_ms: u64,
+    /// Entries that may be merged for the sake of reads.
+    pub reads_paid: u64,
     /// Whether there is time for what isn't urgent.
     pub idle: bool,
+    /// What upper runs hide, about; asked at most once, when idle.
+    pub hidden: &'a dyn Fn() -> Hidden,
     /// Merges that run.
     pub busy: &'a [InFlight],
     /// Merge these keys to the bottom, and nothing else.
@@ -82,6 +100,7 @@ pub fn pick(version: &Version, options: &PickOptions<'_>) -> Choice {
             .map(Choice::Drop)
             .or_else(|| (0..LEVEL_COUNT - 1).find_map(|level| picker.full_level(level)))
             .or_else(|| picker.hiding_table())
+            .or_else(|| picker.passed_by_reads())
             .or_else(|| options.idle.then(|| picker.upper_runs().or_else(|| picker.garbage()))?),
     };
     choice.unwrap_or(Choice::DoNothing)
@@ -167,7 +186,20 @@ impl<'v, 'o> Picker<'v, 'o> {
         None
     }
 
-    /// When upper runs weigh too much: all of them, into the bottom run.
+    /// A part of all runs, into the bottom run, if reads have paid for so many entries.
+    fn passed_by_reads(&self) -> Option<Choice> {
+        if self.options.reads_paid == 0 || self.version.runs().nth(1).is_none() {
+            return None;
+        }
+        let job = self.all_runs(Reason::Reads).first_job()?;
+        let entries = match &job {
+            Choice::Merge(merge) => merge.tables().map(|table| table.properties.entries).sum(),
+            _ => 0,
+        };
+        (entries <= self.options.reads_paid).then_some(job)
+    }
+
+    /// When upper runs hide much: all of them, into the bottom run. What only has to move moves anyway.
     fn upper_runs(&self) -> Option<Choice> {
         let (_, bottom) = self.version.runs().next_back()?;
         let figures = |run: &Run| {
@@ -189,7 +221,14 @@ impl<'v, 'o> Picker<'v, 'o> {
         if upper.1 == 0 && upper.0 == 0 || !weighs && !deletes_ranges {
             return None;
         }
-        self.all_runs(Reason::Idle).first_job()
+        let job = self.all_runs(Reason::Idle).first_job()?;
+        let hides_much = || {
+            let hidden = (self.options.hidden)();
+            let share = IDLE_HIDDEN_SHARE;
+            hidden.bytes > all.0 / share || hidden.entries > all.1 / share
+        };
+        let is_worthwhile = matches!(job, Choice::Move(_)) || deletes_ranges || hides_much();
+        is_worthwhile.then_some(job)
     }
 
     /// A table at the bottom that holds something dead.

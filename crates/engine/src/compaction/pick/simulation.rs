@@ -30,6 +30,7 @@ enum Step {
     /// Pick a job and begin it; moves and drops happen at once.
     Start {
         idle: bool,
+        reads_paid: u64,
     },
     /// Install what the n-th running job has made.
     Finish(usize),
@@ -51,7 +52,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => vec(write(), 1..12).prop_map(Step::Flush),
         2 => (KEYS, 1..6u8)
             .prop_map(|(from, count)| Step::Flush((from..from + count).map(Write::Put).collect())),
-        6 => any::<bool>().prop_map(|idle| Step::Start { idle }),
+        6 => (any::<bool>(), prop_oneof![Just(0), 0..40u64])
+            .prop_map(|(idle, reads_paid)| Step::Start { idle, reads_paid }),
         4 => any::<usize>().prop_map(Step::Finish),
         1 => Just(Step::Snapshot),
         1 => Just(Step::Release),
@@ -175,7 +177,7 @@ impl Store {
         tables
     }
 
-    fn pick(&self, idle: bool, manual: Option<Slice>) -> Choice {
+    fn pick(&self, idle: bool, reads_paid: u64, manual: Option<Slice>) -> Choice {
         let snapshots: Vec<_> = self.snapshots.iter().map(|(seqno, _)| *seqno).collect();
         let busy: Vec<_> = self.running.iter().map(|(job, _)| job.clone()).collect();
         let options = PickOptions {
@@ -184,7 +186,9 @@ impl Store {
             level1_bytes: 20 * ENTRY_BYTES,
             snapshots: &snapshots,
             now_ms: 0,
+            reads_paid,
             idle,
+            hidden: &|| Hidden { entries: u64::MAX, bytes: u64::MAX },
             busy: &busy,
             manual,
             boundaries: &|table| match self.cut_tables {
@@ -247,7 +251,7 @@ impl Store {
     /// Does what is picked until nothing is; answers the number of jobs.
     fn settle(&mut self, idle: bool) -> usize {
         for jobs in 0..2000 {
-            let choice = self.pick(idle, None);
+            let choice = self.pick(idle, 0, None);
             if !self.start(choice) {
                 return jobs;
             }
@@ -259,7 +263,7 @@ impl Store {
     fn merge_manually(&mut self, start: Option<Bytes>, end: Option<Bytes>) {
         let mut range = Slice { start, end };
         for _ in 0..2000 {
-            let choice = self.pick(false, Some(range.clone()));
+            let choice = self.pick(false, 0, Some(range.clone()));
             if let Choice::Merge(merge) = &choice {
                 assert!(merge.slice.end > range.start, "a manual merge goes on");
                 range.start = merge.slice.end.clone();
@@ -340,9 +344,9 @@ proptest! {
         for step in steps {
             match step {
                 Step::Flush(writes) => store.flush(&writes),
-                Step::Start { idle } => {
+                Step::Start { idle, reads_paid } => {
                     if store.running.len() < 3 {
-                        let choice = store.pick(idle, None);
+                        let choice = store.pick(idle, reads_paid, None);
                         store.start(choice);
                     }
                 }
@@ -378,7 +382,7 @@ fn sequential_loading_never_merges() {
     for key in KEYS {
         store.flush(&[Write::Put(key)]);
         loop {
-            let choice = store.pick(false, None);
+            let choice = store.pick(false, 0, None);
             assert!(!matches!(choice, Choice::Merge(_)), "{choice:?}");
             if !store.start(choice) {
                 break;
@@ -400,7 +404,7 @@ fn random_loading_rewrites_each_entry_a_bounded_number_of_times() {
         store.flush(&keys.map(|key| Write::Put(key as u8)).collect::<Vec<_>>());
         flushed += 6;
         loop {
-            let choice = store.pick(false, None);
+            let choice = store.pick(false, 0, None);
             if let Choice::Merge(merge) = &choice {
                 let tables = merge.tables();
                 merged += tables.map(|table| table.properties.entries).sum::<u64>();

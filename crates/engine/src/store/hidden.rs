@@ -1,0 +1,112 @@
+//! How much of the tree is hidden by newer entries, from a sample.
+//!
+//! 1. Of each run but the oldest some entries are taken, a few each from places evenly spaced.
+//! 2. For each the next older version of its key is looked up. One that is there is hidden, and so is
+//!    the entry itself if it hides and is no value.
+//! 3. What was found is scaled up from the sample to the run.
+//!
+//! So an idle store knows without merging whether a merge would free anything.
+
+use std::sync::Arc;
+
+use super::inner::Inner;
+use super::state::find_in_tables;
+use crate::compaction::pick::Hidden;
+use crate::error::Result;
+use crate::head::Body;
+use crate::iter::InternalIterator;
+use crate::key::{self, SEQNO_MAX};
+use crate::version::{LiveTable, Run, Version};
+
+/// Places in a run, and entries from each on.
+const PLACES: usize = 32;
+const ENTRIES_PER_PLACE: usize = 8;
+
+/// Bytes of an entry besides its key and its value.
+const OVERHEAD_BYTES: u64 = 16;
+
+impl Inner {
+    /// As `hidden`, looked into once for each version. What can't be read is for a merge to tell of, so it
+    /// counts as hidden.
+    pub(super) fn hidden_once(&self, version: &Arc<Version>) -> Hidden {
+        let mut known = self.hidden_of.lock();
+        match &*known {
+            Some((of, hidden)) if of.as_ptr() == Arc::as_ptr(version) => *hidden,
+            _ => {
+                let all = Hidden { entries: u64::MAX, bytes: u64::MAX };
+                let hidden = self.hidden(version).unwrap_or(all);
+                *known = Some((Arc::downgrade(version), hidden));
+                hidden
+            }
+        }
+    }
+
+    /// What the upper runs of a version hide, about.
+    fn hidden(&self, version: &Version) -> Result<Hidden> {
+        let mut hidden = Hidden::default();
+        let oldest = version.runs().next_back().map(|(_, run)| run.id);
+        for (_, run) in version.runs().filter(|(_, run)| Some(run.id) != oldest) {
+            let (found, sampled) = self.sample(version, run)?;
+            let entries: u64 = run.tables.iter().map(|table| table.properties.entries).sum();
+            let scale = |part: u64| {
+                let whole = u128::from(part) * u128::from(entries) / u128::from(sampled.max(1));
+                u64::try_from(whole).unwrap_or(u64::MAX)
+            };
+            hidden.entries = hidden.entries.saturating_add(scale(found.entries));
+            hidden.bytes = hidden.bytes.saturating_add(scale(found.bytes));
+        }
+        Ok(hidden)
+    }
+
+    /// What a sample of a run's entries hides, and how many it has.
+    fn sample(&self, version: &Version, run: &Run) -> Result<(Hidden, u64)> {
+        let (mut hidden, mut sampled) = (Hidden::default(), 0);
+        let mut trace = self.recorder.begin_unrecorded();
+        let now_ms = self.resources.clock.now_ms();
+        for (table, start) in places(run) {
+            let mut iter = table.table().iter(true);
+            iter.seek(start, SEQNO_MAX)?;
+            for _ in 0..ENTRIES_PER_PLACE {
+                if !iter.valid() {
+                    break;
+                }
+                let (user_key, entry) = (iter.user_key(), iter.entry()?);
+                sampled += 1;
+                let mut add = |value_bytes: u64| {
+                    hidden.entries += 1;
+                    hidden.bytes += user_key.len() as u64 + value_bytes + OVERHEAD_BYTES;
+                };
+                if !entry.is_live(now_ms) {
+                    add(0);
+                }
+                let (hash, before) = (key::hash(user_key), entry.seqno.saturating_sub(1));
+                let older = find_in_tables(version, user_key, hash, before, true, &mut trace)?;
+                if let Some(older) = older.entry {
+                    add(match older.body {
+                        Body::Inline(value) => value.len() as u64,
+                        Body::Ref(pointer) => u64::from(pointer.length),
+                        Body::Delete => 0,
+                    });
+                }
+                iter.next()?;
+            }
+        }
+        Ok((hidden, sampled))
+    }
+}
+
+/// Tables of a run and keys where blocks of theirs begin, evenly spaced over the run's blocks.
+fn places(run: &Run) -> impl Iterator<Item = (&LiveTable, &[u8])> {
+    let blocks = |table: &LiveTable| table.table().boundary_keys().len();
+    let all: usize = run.tables.iter().map(|table| blocks(table)).sum();
+    (0..PLACES).filter_map(move |place| {
+        let mut block = place * all / PLACES;
+        let table = run.tables.iter().find(|table| {
+            let is_here = block < blocks(table);
+            block -= if is_here { 0 } else { blocks(table) };
+            is_here
+        })?;
+        let start = table.table().boundary_keys().nth(block)?;
+        Some((&**table, start.max(&table.smallest)))
+    })
+}
