@@ -41,15 +41,14 @@ impl Inner {
         let mut trace = self.recorder.begin_rare();
         let version = self.state.load().version.clone();
         let snapshots = self.snapshots.list();
-        let reads_paid = self.read_credit();
-        self.note_read_credit_asked(reads_paid);
+        self.note_read_credit_asked();
         let options = PickOptions {
             level_runs_max: self.options.level_runs_max,
             job_bytes_max: self.options.compaction_job_bytes_max,
             level1_bytes: self.options.memtable_bytes as u64 * self.options.level_runs_max as u64,
             snapshots: &snapshots,
             now_ms: self.resources.clock.now_ms(),
-            reads_paid,
+            reads_paid: self.reads_paid(idle),
             idle,
             hidden: &|| self.hidden_once(&version),
             busy: &[],

@@ -13,11 +13,20 @@ use std::sync::atomic::Ordering;
 use super::inner::Inner;
 use super::runs_passed::{PROBES_PER_ENTRY, STEPS_PER_ENTRY};
 
+/// While nobody writes, a merge is worth this many times what reads have paid: it takes time that nobody
+/// else wants, and who reads goes on reading.
+const WHEN_IDLE: u64 = 4;
+
 /// Credit that is asked about: less is no reason to look for a merge.
-const CREDIT_STEP: u64 = 32 << 10;
+const CREDIT_STEP: u64 = 16 << 10;
 
 impl Inner {
-    /// Entries that may be merged for what reads have passed.
+    /// Entries that may be merged for what reads have passed, when idle or not.
+    pub(super) fn reads_paid(&self, idle: bool) -> u64 {
+        self.read_credit().saturating_mul(if idle { WHEN_IDLE } else { 1 })
+    }
+
+    /// What reads have passed and no merge has cost, in entries of a merge.
     pub(super) fn read_credit(&self) -> u64 {
         let earned = self.recorder.probes_in_vain() / PROBES_PER_ENTRY
             + self.recorder.steps_over_runs() / STEPS_PER_ENTRY;
@@ -31,9 +40,9 @@ impl Inner {
                 >= self.read_credit_asked.load(Ordering::Relaxed).saturating_add(CREDIT_STEP)
     }
 
-    /// Notes that a merge was looked for with that credit.
-    pub(super) fn note_read_credit_asked(&self, credit: u64) {
-        self.read_credit_asked.store(credit, Ordering::Relaxed);
+    /// Notes that a merge is looked for.
+    pub(super) fn note_read_credit_asked(&self) {
+        self.read_credit_asked.store(self.read_credit(), Ordering::Relaxed);
     }
 
     /// Takes what a merge cost from the credit, whatever it was for: reads pass fewer runs after it.
