@@ -97,7 +97,17 @@ pub fn same(a: &[u8], b: &[u8]) -> bool {
 /// How many bytes two keys share at their start.
 #[inline]
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    std::iter::zip(a, b).take_while(|(a, b)| a == b).count()
+    let (a_words, b_words) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+    let mut words = 0;
+    for (a, b) in std::iter::zip(a_words, b_words) {
+        let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if difference != 0 {
+            return words * 8 + difference.trailing_zeros() as usize / 8;
+        }
+        words += 1;
+    }
+    let rest = std::iter::zip(&a[words * 8..], &b[words * 8..]);
+    words * 8 + rest.take_while(|(a, b)| a == b).count()
 }
 
 /// The hash of a user key that every point index uses (XXH3, 64 bits).
@@ -134,6 +144,19 @@ mod tests {
         assert_eq!(compare(b"a", 2, b"a", 1), Ordering::Less);
         assert_eq!(compare(b"a", 1, b"b", 2), Ordering::Less);
         assert_eq!(compare(b"\xff", 1, b"a", 1), Ordering::Greater);
+    }
+
+    #[test]
+    fn a_common_prefix_ends_at_the_first_difference() {
+        let whole: Vec<u8> = (0..40).collect();
+        for len in 0..=whole.len() {
+            assert_eq!(common_prefix(&whole, &whole[..len]), len);
+            for at in 0..len {
+                let mut other = whole[..len].to_vec();
+                other[at] ^= 0x80;
+                assert_eq!(common_prefix(&whole, &other), at);
+            }
+        }
     }
 
     #[test]

@@ -99,15 +99,20 @@ impl BlockBuilder {
         self.extent.bytes()
     }
 
-    /// Whether one more entry fits a block of `block_bytes`. An empty block takes any entry.
-    pub(super) fn fits(&self, user_key: &[u8], entry: &EntryRef<'_>, block_bytes: usize) -> bool {
-        self.is_empty()
-            || self.len() < ENTRIES_MAX && self.extent_with(user_key, entry).bytes() <= block_bytes
-    }
-
-    /// Takes an entry. Requires: it fits and follows the one before in internal order.
-    pub(super) fn add(&mut self, user_key: &[u8], entry: &EntryRef<'_>) {
-        self.extent = self.extent_with(user_key, entry);
+    /// Takes an entry if it fits a block of `block_bytes`; whether it did. An empty block takes any entry.
+    /// Requires: it follows the one before in internal order.
+    pub(super) fn add(
+        &mut self,
+        user_key: &[u8],
+        entry: &EntryRef<'_>,
+        block_bytes: usize,
+    ) -> bool {
+        let extent = self.extent_with(user_key, entry);
+        let fits = self.len() < ENTRIES_MAX && extent.bytes() <= block_bytes;
+        if !fits && !self.is_empty() {
+            return false;
+        }
+        self.extent = extent;
         self.keys.extend_from_slice(user_key);
         let mut flags = entry.kind() as u8;
         if entry.expires_at_ms != 0 {
@@ -135,13 +140,15 @@ impl BlockBuilder {
             seqno: entry.seqno,
             written_at_ms: entry.written_at_ms,
         });
+        true
     }
 
-    /// Writes the block over `out` and empties the builder. Requires: not empty.
+    /// Appends the block to `out` and empties the builder. Requires: not empty.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         let extent = std::mem::take(&mut self.extent);
         let prefix = extent.prefix_bytes;
-        out.clear();
+        let start = out.len();
+        out.reserve(extent.bytes());
         out.extend_from_slice(&(extent.count as u16).to_le_bytes());
         out.extend_from_slice(&(prefix as u16).to_le_bytes());
         out.extend_from_slice(&extent.seqnos.0.to_le_bytes());
@@ -151,7 +158,8 @@ impl BlockBuilder {
         out.resize(offsets_at + 2 * extent.count, 0);
         let (mut key_start, mut tail_start) = (0, 0);
         for (slot, entry) in self.pending.iter().enumerate() {
-            let offset = u16::try_from(out.len()).expect("entries of a block start below 64 KiB");
+            let offset =
+                u16::try_from(out.len() - start).expect("entries of a block start below 64 KiB");
             out[offsets_at + 2 * slot..][..2].copy_from_slice(&offset.to_le_bytes());
             out.push(entry.flags);
             put_bytes(out, &self.keys[key_start + prefix..entry.key_end]);
@@ -173,7 +181,7 @@ impl BlockBuilder {
         };
         let prefix_bytes = match self.pending.first() {
             // Keys ascend, so what the first and the last share, all share.
-            Some(first) => key::common_prefix(&self.keys[..first.key_end], user_key),
+            Some(_) => key::common_prefix(&self.keys[..before.prefix_bytes], user_key),
             None => user_key.len(),
         };
         Extent {
@@ -448,14 +456,13 @@ mod tests {
     fn block(entries: &[(&[u8], Entry)]) -> Bytes {
         let mut builder = BlockBuilder::default();
         for (key, entry) in entries {
-            assert!(builder.fits(key, &entry.by_ref(), BLOCK_BYTES_MAX));
-            builder.add(key, &entry.by_ref());
+            assert!(builder.add(key, &entry.by_ref(), BLOCK_BYTES_MAX));
         }
         let bound = builder.bytes();
-        let mut out = Vec::new();
+        let mut out = b"before".to_vec();
         builder.finish(&mut out);
-        assert!(out.len() <= bound && builder.is_empty());
-        Bytes::from(out)
+        assert!(out.len() - 6 <= bound && builder.is_empty());
+        Bytes::from(out).slice(6..)
     }
 
     #[test]
@@ -535,15 +542,18 @@ mod tests {
         let mut builder = BlockBuilder::default();
         let big = put(1, &[0; 40_000]);
         let small = put(1, b"");
-        assert!(builder.fits(b"k", &big.by_ref(), 256), "an empty block takes any entry");
-        for number in 0..ENTRIES_MAX as u8 {
-            assert!(builder.fits(&[number], &small.by_ref(), 4096));
-            builder.add(&[number], &small.by_ref());
-        }
-        assert!(!builder.fits(b"z", &small.by_ref(), 4096));
+        assert!(builder.add(b"k", &big.by_ref(), 256), "an empty block takes any entry");
         let mut builder = BlockBuilder::default();
-        builder.add(b"k", &small.by_ref());
-        assert!(!builder.fits(b"z", &put(1, &[0; 300]).by_ref(), 256));
+        for number in 0..ENTRIES_MAX as u8 {
+            assert!(builder.add(&[number], &small.by_ref(), 4096));
+        }
+        assert!(!builder.add(b"z", &small.by_ref(), 4096));
+        assert_eq!(builder.len(), ENTRIES_MAX);
+        let mut builder = BlockBuilder::default();
+        assert!(builder.add(b"k", &small.by_ref(), 256));
+        let before = builder.bytes();
+        assert!(!builder.add(b"z", &put(1, &[0; 300]).by_ref(), 256));
+        assert_eq!(builder.bytes(), before, "what doesn't fit changes nothing");
     }
 
     proptest::proptest! {

@@ -82,7 +82,6 @@ pub struct TableBuilder {
     times: Arc<BuildTimes>,
     block_bytes: usize,
     block: BlockBuilder,
-    raw: Vec<u8>,
     frames: FrameEncoder,
     fences: FencesBuilder,
     index: PointIndexBuilder,
@@ -112,7 +111,6 @@ impl TableBuilder {
             times,
             block_bytes: options.block_bytes,
             block: BlockBuilder::default(),
-            raw: Vec::new(),
             frames: FrameEncoder::new(options.compression),
             fences: FencesBuilder::default(),
             index: PointIndexBuilder::default(),
@@ -136,17 +134,17 @@ impl TableBuilder {
             assert!(entry.seqno < self.last_seqno, "versions of a key are added newest first");
         }
         assert!(entry.seqno <= SEQNO_MAX, "a SeqNo has 56 bits");
-        if !self.block.fits(user_key, entry, self.block_bytes) {
+        if !self.block.add(user_key, entry, self.block_bytes) {
             let times = self.times.clone();
             times.finishing.time(|| self.finish_block())?;
+            assert!(self.block.add(user_key, entry, self.block_bytes), "an empty block takes any");
         }
         if new_key {
-            let place = Place { block: self.fences.len(), slot: self.block.len() };
+            let place = Place { block: self.fences.len(), slot: self.block.len() - 1 };
             self.index.add(key::hash(user_key), place);
             self.last_key.clear();
             self.last_key.extend_from_slice(user_key);
         }
-        self.block.add(user_key, entry);
         self.properties.add(user_key, entry, new_key);
         self.last_seqno = entry.seqno;
         Ok(())
@@ -246,9 +244,10 @@ impl TableBuilder {
         let output = &mut self.output;
         output.pad(BLOCK_ALIGNMENT);
         let first_key = self.block.first_key().to_vec();
-        self.block.finish(&mut self.raw);
-        let stored =
-            self.frames.encode(&self.raw, output.number, output.offset, &mut output.buffer);
+        let start = output.buffer.len();
+        self.block.finish(&mut output.buffer);
+        let (number, offset) = (output.number, output.offset);
+        let stored = self.frames.enclose(start, number, offset, &mut output.buffer);
         self.fences.add(stored, &first_key);
         output.appended(stored + TRAILER_BYTES)
     }

@@ -73,18 +73,24 @@ impl FrameEncoder {
         FrameEncoder { compression, zstd, buffer: Vec::new() }
     }
 
-    /// Appends the frame of a data block to `out`; answers the number of stored bytes.
-    pub(super) fn encode(
+    /// Makes the frame of a data block, which is what `out` holds from `start` on; answers the number of
+    /// stored bytes.
+    pub(super) fn enclose(
         &mut self,
-        raw: &[u8],
+        start: usize,
         number: u64,
         offset: u64,
         out: &mut Vec<u8>,
     ) -> usize {
-        match self.compress(raw) {
-            Some((kind, len)) => encode_stored(&self.buffer[..len], kind, number, offset, out),
-            None => encode_plain(raw, number, offset, out),
-        }
+        let kind = match self.compress(&out[start..]) {
+            Some((kind, len)) => {
+                out.truncate(start);
+                out.extend_from_slice(&self.buffer[..len]);
+                kind
+            }
+            None => NONE,
+        };
+        enclose_stored(start, kind, number, offset, out)
     }
 
     /// Compresses into `buffer`; `None` unless it saves at least an eighth.
@@ -122,10 +128,16 @@ pub(super) fn encode_stored(
 ) -> usize {
     let start = out.len();
     out.extend_from_slice(stored);
+    enclose_stored(start, kind, number, offset, out)
+}
+
+/// Makes the frame of what `out` holds from `start` on; answers the number of stored bytes.
+fn enclose_stored(start: usize, kind: u8, number: u64, offset: u64, out: &mut Vec<u8>) -> usize {
+    let stored = out.len() - start;
     out.push(kind);
     let checksum = xxh3_64_with_seed(&out[start..], seed(number, offset));
     out.extend_from_slice(&checksum.to_le_bytes());
-    stored.len()
+    stored
 }
 
 /// Whether a frame's bytes are stored as they are. Not checked: a hint until `decode` has passed.
@@ -190,10 +202,10 @@ mod tests {
     const ALL: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 
     fn encode(compression: Compression, raw: &[u8]) -> Bytes {
-        let mut out = Vec::new();
-        let stored = FrameEncoder::new(compression).encode(raw, 3, 4096, &mut out);
-        assert_eq!(stored + TRAILER_BYTES, out.len());
-        Bytes::from(out)
+        let mut out = [b"before", raw].concat();
+        let stored = FrameEncoder::new(compression).enclose(6, 3, 4096, &mut out);
+        assert_eq!(6 + stored + TRAILER_BYTES, out.len());
+        Bytes::from(out).slice(6..)
     }
 
     #[test]

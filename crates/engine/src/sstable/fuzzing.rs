@@ -50,10 +50,9 @@ pub fn block(bytes: &[u8]) -> bool {
 fn build_again(entries: &[(Vec<u8>, EntryRef<'_>)]) {
     let mut builder = BlockBuilder::default();
     for (key, entry) in entries {
-        if !builder.fits(key, entry, BLOCK_BYTES_MAX) {
+        if !builder.add(key, entry, BLOCK_BYTES_MAX) {
             return;
         }
-        builder.add(key, entry);
     }
     let (mut built, bound) = (Vec::new(), builder.bytes());
     builder.finish(&mut built);

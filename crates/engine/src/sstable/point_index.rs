@@ -93,19 +93,21 @@ impl PointIndexBuilder {
     pub(super) fn finish(&self, blocks: usize) -> Vec<u8> {
         let shift = tag_shift(blocks);
         let count = bucket_count(self.len() as u64) as usize;
-        let mut buckets = vec![[0u32; BUCKET_ENTRIES]; count];
+        let mut section = vec![0; count * BUCKET_BYTES];
+        let entries = section.as_chunks_mut().0;
+        // How many entries each bucket has: to look that up in the bucket is to wait for it.
+        let mut filled = vec![0u8; count];
         for (&hash, &place) in self.hashes.iter().zip(&self.places) {
             let mut at = home_bucket(hash, count);
             // There are more entries than keys, so that a free one always turns up.
-            let free = loop {
-                match buckets[at].iter_mut().find(|entry| **entry == 0) {
-                    Some(free) => break free,
-                    None => at = (at + 1) % count,
-                }
-            };
-            *free = tag(hash, shift) << shift | place;
+            while usize::from(filled[at]) == BUCKET_ENTRIES {
+                at = (at + 1) % count;
+            }
+            let entry = tag(hash, shift) << shift | place;
+            entries[at * BUCKET_ENTRIES + usize::from(filled[at])] = entry.to_le_bytes();
+            filled[at] += 1;
         }
-        buckets.iter().flatten().flat_map(|entry| entry.to_le_bytes()).collect()
+        section
     }
 }
 
