@@ -1,8 +1,8 @@
 //! How much of the tree is hidden by newer entries, from a sample.
 //!
 //! 1. Of each run but the oldest some entries are taken, a few each from places evenly spaced.
-//! 2. For each the next older version of its key is looked up. One that is there is hidden, and so is
-//!    the entry itself if it hides and is no value.
+//! 2. For each the next older version of its key is looked up. One that is there is hidden. The entry
+//!    itself counts too if it is a deletion or has expired.
 //! 3. What was found is scaled up from the sample to the run.
 //!
 //! So an idle store knows without merging whether a merge would free anything.
@@ -13,7 +13,7 @@ use super::inner::Inner;
 use super::state::find_in_tables;
 use crate::compaction::pick::Hidden;
 use crate::error::Result;
-use crate::head::Body;
+use crate::head::BodyRef;
 use crate::iter::InternalIterator;
 use crate::key::{self, SEQNO_MAX};
 use crate::version::{LiveTable, Run, Version};
@@ -72,26 +72,30 @@ impl Inner {
                 }
                 let (user_key, entry) = (iter.user_key(), iter.entry()?);
                 sampled += 1;
-                let mut add = |value_bytes: u64| {
+                let mut add = |body: &BodyRef<'_>| {
                     hidden.entries += 1;
-                    hidden.bytes += user_key.len() as u64 + value_bytes + OVERHEAD_BYTES;
+                    hidden.bytes += user_key.len() as u64 + value_bytes(body) + OVERHEAD_BYTES;
                 };
                 if !entry.is_live(now_ms) {
-                    add(0);
+                    add(&entry.body);
                 }
                 let (hash, before) = (key::hash(user_key), entry.seqno.saturating_sub(1));
                 let older = find_in_tables(version, user_key, hash, before, true, &mut trace)?;
                 if let Some(older) = older.entry {
-                    add(match older.body {
-                        Body::Inline(value) => value.len() as u64,
-                        Body::Ref(pointer) => u64::from(pointer.length),
-                        Body::Delete => 0,
-                    });
+                    add(&older.by_ref().body);
                 }
                 iter.next()?;
             }
         }
         Ok((hidden, sampled))
+    }
+}
+
+fn value_bytes(body: &BodyRef<'_>) -> u64 {
+    match body {
+        BodyRef::Inline(value) => value.len() as u64,
+        BodyRef::Ref(pointer) => u64::from(pointer.length),
+        BodyRef::Delete => 0,
     }
 }
 
