@@ -98,16 +98,14 @@ pub fn same(a: &[u8], b: &[u8]) -> bool {
 #[inline]
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let (a_words, b_words) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
-    let mut words = 0;
-    for (a, b) in std::iter::zip(a_words, b_words) {
+    for (at, (a, b)) in std::iter::zip(a_words, b_words).enumerate() {
         let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
         if difference != 0 {
-            return words * 8 + difference.trailing_zeros() as usize / 8;
+            return at * 8 + difference.trailing_zeros() as usize / 8;
         }
-        words += 1;
     }
-    let rest = std::iter::zip(&a[words * 8..], &b[words * 8..]);
-    words * 8 + rest.take_while(|(a, b)| a == b).count()
+    let same = a_words.len().min(b_words.len()) * 8;
+    same + std::iter::zip(&a[same..], &b[same..]).take_while(|(a, b)| a == b).count()
 }
 
 /// The hash of a user key that every point index uses (XXH3, 64 bits).

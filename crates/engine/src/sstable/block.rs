@@ -179,10 +179,10 @@ impl BlockBuilder {
             0 => (value, value),
             _ => (min.min(value), max.max(value)),
         };
-        let prefix_bytes = match self.pending.first() {
+        let prefix_bytes = match before.count {
+            0 => user_key.len(),
             // Keys ascend, so what the first and the last share, all share.
-            Some(_) => key::common_prefix(&self.keys[..before.prefix_bytes], user_key),
-            None => user_key.len(),
+            _ => key::common_prefix(&self.keys[..before.prefix_bytes], user_key),
         };
         Extent {
             count: before.count + 1,

@@ -193,19 +193,18 @@ impl Recorder {
 
     /// Gets counted so far.
     pub(crate) fn gets(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.gets.load(Ordering::Relaxed)).sum()
+        self.sum(|shard| &shard.gets)
     }
 
     /// Heads counted so far.
     pub(crate) fn heads(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.heads.load(Ordering::Relaxed)).sum()
+        self.sum(|shard| &shard.heads)
     }
 
     /// Indexes that gets and heads asked in vain, but for the one that each of an absent key needs.
     pub(crate) fn probes_in_vain(&self) -> u64 {
-        let exits = |shard: &Shard, exit| shard.exits[exit as usize].load(Ordering::Relaxed);
-        let sum = |exit| self.shards.iter().map(|shard| exits(shard, exit)).sum::<u64>();
-        sum(Exit::FileFilter).saturating_sub(sum(Exit::Missed))
+        let exits = |exit: Exit| self.sum(|shard| &shard.exits[exit as usize]);
+        exits(Exit::FileFilter).saturating_sub(exits(Exit::Missed))
     }
 
     /// Notes what a cursor did because it went over several runs, in steps.
@@ -216,7 +215,11 @@ impl Recorder {
 
     /// The steps that were noted.
     pub(crate) fn steps_over_runs(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.steps_over_runs.load(Ordering::Relaxed)).sum()
+        self.sum(|shard| &shard.steps_over_runs)
+    }
+
+    fn sum(&self, counter: impl Fn(&Shard) -> &AtomicU64) -> u64 {
+        self.shards.iter().map(|shard| counter(shard).load(Ordering::Relaxed)).sum()
     }
 
     /// Everything recorded so far.

@@ -41,14 +41,13 @@ impl Inner {
         let mut trace = self.recorder.begin_rare();
         let version = self.state.load().version.clone();
         let snapshots = self.snapshots.list();
-        self.note_read_credit_asked();
         let options = PickOptions {
             level_runs_max: self.options.level_runs_max,
             job_bytes_max: self.options.compaction_job_bytes_max,
             level1_bytes: self.options.memtable_bytes as u64 * self.options.level_runs_max as u64,
             snapshots: &snapshots,
             now_ms: self.resources.clock.now_ms(),
-            reads_paid: self.reads_paid(idle),
+            reads_paid: self.ask_read_credit(idle),
             idle,
             hidden: &|| self.hidden_once(&version),
             busy: &[],

@@ -88,7 +88,7 @@ pub(crate) struct Inner {
 
     /// Entries that were merged at the cost of reads.
     pub(super) read_credit_spent: AtomicU64,
-    /// With how much credit a merge was last looked for.
+    /// What reads had earned when a merge was last looked for.
     pub(super) read_credit_asked: AtomicU64,
     /// What a version's upper runs were last found to hide.
     pub(super) hidden_of: Mutex<Option<(Weak<Version>, Hidden)>>,

@@ -2,11 +2,11 @@
 //!
 //! A read that passes several runs does more than one that finds a single run: a get asks indexes in
 //! vain, a cursor seeks in each run and compares their entries at each step. That is counted, and
-//! once it comes to what the next merge would cost, that merge is done. It is the rule of who rents
-//! skis and doesn't know how long there will be snow: what is spent is at most twice what knowing it
-//! would have cost (Karlin et al., "Competitive snoopy caching", 1988; LevelDB's seek compactions are
-//! of the same kind). So a store that nobody reads isn't merged for readers, and one that is read
-//! much soon is one run.
+//! once it comes to what the next merge would cost, or to a quarter of that while nobody writes, that
+//! merge is done. It is the rule of who rents skis and doesn't know how long there will be snow: what
+//! is spent is at most twice what knowing it would have cost, or five times when idle (Karlin et al.,
+//! "Competitive snoopy caching", 1988; LevelDB's seek compactions are of the same kind). So a store
+//! that nobody reads isn't merged for readers, and one that is read much soon is one run.
 
 use std::sync::atomic::Ordering;
 
@@ -21,39 +21,33 @@ const WHEN_IDLE: u64 = 4;
 const CREDIT_STEP: u64 = 16 << 10;
 
 impl Inner {
-    /// Entries that may be merged for what reads have passed, when idle or not.
-    pub(super) fn reads_paid(&self, idle: bool) -> u64 {
+    /// Entries that may be merged for what reads have passed, for a merge that is looked for now.
+    pub(super) fn ask_read_credit(&self, idle: bool) -> u64 {
+        self.read_credit_asked.store(self.read_credit_earned(), Ordering::Relaxed);
         self.read_credit().saturating_mul(if idle { WHEN_IDLE } else { 1 })
     }
 
-    /// What reads have passed and no merge has cost, in entries of a merge.
-    pub(super) fn read_credit(&self) -> u64 {
-        let earned = self.recorder.probes_in_vain() / PROBES_PER_ENTRY
-            + self.recorder.steps_over_runs() / STEPS_PER_ENTRY;
-        earned.saturating_sub(self.read_credit_spent.load(Ordering::Relaxed))
-    }
-
-    /// Whether so much credit has come since it was last asked about that it is worth asking again.
+    /// Whether so much was earned since a merge was last looked for that it is worth looking again.
     pub(super) fn is_read_credit_due(&self) -> bool {
+        let asked = self.read_credit_asked.load(Ordering::Relaxed);
         self.state.load().version.runs().nth(1).is_some()
-            && self.read_credit()
-                >= self.read_credit_asked.load(Ordering::Relaxed).saturating_add(CREDIT_STEP)
-    }
-
-    /// Notes that a merge is looked for.
-    pub(super) fn note_read_credit_asked(&self) {
-        self.read_credit_asked.store(self.read_credit(), Ordering::Relaxed);
+            && self.read_credit_earned() >= asked.saturating_add(CREDIT_STEP)
     }
 
     /// Takes what a merge cost from the credit, whatever it was for: reads pass fewer runs after it.
     pub(super) fn spend_read_credit(&self, entries: u64) {
         let spent = entries.min(self.read_credit());
         self.read_credit_spent.fetch_add(spent, Ordering::Relaxed);
-        self.read_credit_asked
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |asked| {
-                Some(asked.saturating_sub(spent))
-            })
-            .ok();
+    }
+
+    /// What reads have passed and no merge has cost, in entries of a merge.
+    fn read_credit(&self) -> u64 {
+        self.read_credit_earned().saturating_sub(self.read_credit_spent.load(Ordering::Relaxed))
+    }
+
+    fn read_credit_earned(&self) -> u64 {
+        self.recorder.probes_in_vain() / PROBES_PER_ENTRY
+            + self.recorder.steps_over_runs() / STEPS_PER_ENTRY
     }
 }
 
@@ -70,10 +64,10 @@ mod tests {
 
     const KEYS: u32 = 4000;
 
-    fn open(clock: &Arc<ManualClock>) -> Store {
-        let fs = Arc::new(MemoryFileSystem::new());
+    fn open() -> (Store, Arc<ManualClock>) {
+        let (fs, clock) = (Arc::new(MemoryFileSystem::new()), Arc::new(ManualClock::at_ms(1)));
         let resources = Resources::inline(ResourceOptions::default(), fs, clock.clone());
-        Store::open_with("/s", Options::default(), resources).unwrap()
+        (Store::open_with("/s", Options::default(), resources).unwrap(), clock)
     }
 
     /// Puts every key whose number leaves this rest, so that runs lie across each other, and flushes.
@@ -88,17 +82,21 @@ mod tests {
         store.inner.state.load().version.runs().count()
     }
 
-    /// Lets the store come to rest.
-    fn wait(store: &Store, clock: &ManualClock) {
-        clock.advance(REST_AFTER);
+    /// Does what is due, as the threads would.
+    fn work(store: &Store) {
         store.inner.tick();
         while store.inner.compaction_step() {}
     }
 
+    /// Lets the store come to rest.
+    fn wait(store: &Store, clock: &ManualClock) {
+        clock.advance(REST_AFTER);
+        work(store);
+    }
+
     #[test]
     fn runs_that_hide_nothing_are_merged_once_scans_have_paid_for_it() {
-        let clock = Arc::new(ManualClock::at_ms(1));
-        let store = open(&clock);
+        let (store, clock) = open();
         (0..4).for_each(|rest| put_every(&store, 4, rest, b"value"));
         wait(&store, &clock);
         assert_eq!(runs(&store), 4, "nothing is hidden, and nobody reads");
@@ -109,8 +107,7 @@ mod tests {
             store.put(b"other", b"value").unwrap();
             assert_eq!(scan(), KEYS as usize + 1);
             scans += 1;
-            store.inner.tick();
-            while store.inner.compaction_step() {}
+            work(&store);
         }
         let paid = scans * (u64::from(KEYS) / STEPS_PER_ENTRY + 3 * ENTRIES_PER_SEEK);
         assert!(paid.abs_diff(u64::from(KEYS)) < 1000, "{scans} scans");
@@ -121,8 +118,7 @@ mod tests {
 
     #[test]
     fn runs_are_merged_once_gets_have_paid_for_it() {
-        let clock = Arc::new(ManualClock::at_ms(1));
-        let store = open(&clock);
+        let (store, clock) = open();
         (0..2).for_each(|rest| put_every(&store, 2, rest, b"value"));
         wait(&store, &clock);
         let mut gets = 0u64;
@@ -131,8 +127,7 @@ mod tests {
                 assert!(store.get(&at.to_be_bytes()).unwrap().is_some());
                 gets += 1;
             }
-            store.inner.tick();
-            while store.inner.compaction_step() {}
+            work(&store);
         }
         // The older run has the even keys: each get asks the newer one in vain. A store at rest looks for a
         // merge at each step of the credit.
@@ -146,8 +141,7 @@ mod tests {
     #[test]
     fn an_idle_store_is_merged_if_that_frees_much() {
         for (step, is_merged) in [(4, true), (100, false)] {
-            let clock = Arc::new(ManualClock::at_ms(1));
-            let store = open(&clock);
+            let (store, clock) = open();
             put_every(&store, 1, 0, b"value");
             // A fifth of the store, of which few entries hide others.
             for at in KEYS..KEYS + KEYS / 5 {
@@ -165,8 +159,7 @@ mod tests {
 
     #[test]
     fn deletions_hide_themselves_too() {
-        let clock = Arc::new(ManualClock::at_ms(1));
-        let store = open(&clock);
+        let (store, _) = open();
         put_every(&store, 1, 0, &[7; 100]);
         for at in (0..KEYS).step_by(2) {
             store.delete(&at.to_be_bytes()).unwrap();

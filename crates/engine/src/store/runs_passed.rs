@@ -17,14 +17,14 @@ pub(super) const ENTRIES_PER_SEEK: u64 = 2;
 pub(super) struct RunsPassed {
     /// Runs beyond the first; 0 when there are no several.
     further_runs: u64,
-    seeks: u64,
+    /// Steps since they were last told, seeks in further runs among them as what they cost in steps.
     steps: u64,
 }
 
 impl RunsPassed {
     /// Of a cursor over so many runs of tables.
     pub(super) fn new(runs: usize) -> RunsPassed {
-        RunsPassed { further_runs: (runs as u64).saturating_sub(1), seeks: 0, steps: 0 }
+        RunsPassed { further_runs: (runs as u64).saturating_sub(1), steps: 0 }
     }
 
     /// Counts a seek, and tells of the steps before it.
@@ -32,7 +32,7 @@ impl RunsPassed {
     pub(super) fn seek(&mut self, recorder: &Recorder) {
         if self.further_runs > 0 {
             self.tell(recorder);
-            self.seeks += self.further_runs;
+            self.steps += self.further_runs * ENTRIES_PER_SEEK * STEPS_PER_ENTRY;
         }
     }
 
@@ -43,10 +43,8 @@ impl RunsPassed {
 
     /// Tells the recorder what was counted, and counts anew.
     pub(super) fn tell(&mut self, recorder: &Recorder) {
-        let steps = self.steps + self.seeks * ENTRIES_PER_SEEK * STEPS_PER_ENTRY;
-        if steps > 0 {
-            recorder.note_steps_over_runs(steps);
-            (self.seeks, self.steps) = (0, 0);
+        if self.steps > 0 {
+            recorder.note_steps_over_runs(std::mem::take(&mut self.steps));
         }
     }
 }

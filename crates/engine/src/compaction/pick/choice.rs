@@ -145,6 +145,11 @@ impl Merge {
         self.tables().map(|table| table.bytes()).sum()
     }
 
+    /// Entries of these files, likewise.
+    pub fn input_entries(&self) -> u64 {
+        self.tables().map(|table| table.properties.entries).sum()
+    }
+
     /// What later picks must know while this runs, its output being for run `run_id`.
     pub fn in_flight(&self, run_id: u64) -> InFlight {
         InFlight {

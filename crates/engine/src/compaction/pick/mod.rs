@@ -193,7 +193,7 @@ impl<'v, 'o> Picker<'v, 'o> {
         }
         let job = self.all_runs(Reason::Reads).first_job()?;
         let entries = match &job {
-            Choice::Merge(merge) => merge.tables().map(|table| table.properties.entries).sum(),
+            Choice::Merge(merge) => merge.input_entries(),
             _ => 0,
         };
         (entries <= self.options.reads_paid).then_some(job)
