@@ -38,11 +38,12 @@ pub fn pressure(
     write_buffer_bytes: usize,
     memtable_bytes: usize,
     l0_runs: usize,
+    level0_runs_max: usize,
     level_runs_max: usize,
 ) -> f64 {
     let room = write_buffer_bytes.saturating_sub(memtable_bytes).max(1);
     let memory = immutable_bytes as f64 / room as f64;
-    let (slow, stop) = (level_runs_max * 3, level_runs_max * 8);
+    let (slow, stop) = (level0_runs_max + level_runs_max * 2, level0_runs_max + level_runs_max * 7);
     let runs = l0_runs.saturating_sub(slow) as f64 / (stop - slow) as f64;
     let slowed = if runs > 0.0 { PRESSURE_SLOW + runs.min(1.0) * SLOWED_SHARE } else { 0.0 };
     memory.min(1.0).max(slowed)
@@ -131,12 +132,12 @@ mod tests {
 
     #[test]
     fn pressure_grows_with_unflushed_bytes_and_runs() {
-        assert_eq!(pressure(0, 256, 64, 0, 8), 0.0);
-        assert_eq!(pressure(96, 256, 64, 0, 8), 0.5);
-        assert_eq!(pressure(500, 256, 64, 0, 8), 1.0);
-        assert_eq!(pressure(0, 256, 64, 24, 8), 0.0);
-        assert!(pressure(0, 256, 64, 30, 8) > PRESSURE_SLOW);
-        assert!(pressure(0, 256, 64, 1000, 8) < 1.0, "runs alone never stop writers");
+        assert_eq!(pressure(0, 256, 64, 0, 8, 8), 0.0);
+        assert_eq!(pressure(96, 256, 64, 0, 8, 8), 0.5);
+        assert_eq!(pressure(500, 256, 64, 0, 8, 8), 1.0);
+        assert_eq!(pressure(0, 256, 64, 24, 8, 8), 0.0);
+        assert!(pressure(0, 256, 64, 30, 8, 8) > PRESSURE_SLOW);
+        assert!(pressure(0, 256, 64, 1000, 8, 8) < 1.0, "runs alone never stop writers");
     }
 
     #[test]

@@ -43,8 +43,9 @@ impl Inner {
         let snapshots = self.snapshots.list();
         let options = PickOptions {
             level_runs_max: self.options.level_runs_max,
+            level0_runs_max: self.options.runs_max(0),
             job_bytes_max: self.options.compaction_job_bytes_max,
-            level1_bytes: self.options.memtable_bytes as u64 * self.options.level_runs_max as u64,
+            level1_bytes: self.options.memtable_bytes as u64 * self.options.runs_max(0) as u64,
             snapshots: &snapshots,
             now_ms: self.resources.clock.now_ms(),
             reads_paid: self.ask_read_credit(idle),

@@ -252,6 +252,7 @@ impl Inner {
             self.options.write_buffer_bytes,
             self.options.memtable_bytes,
             state.version.levels[0].runs.len(),
+            self.options.runs_max(0),
             self.options.level_runs_max,
         );
         self.pressure_bits.store(own.to_bits(), Ordering::Relaxed);
@@ -260,11 +261,10 @@ impl Inner {
     }
 
     fn find_lag_in_space(&self, state: &ReadState) -> f64 {
-        let level0 = state.version.levels[0].tables();
-        let level0_bytes = level0.fold(0u64, |sum, table| sum.saturating_add(table.weight()));
+        let level0_bytes = state.version.levels[0].weight();
         let shares = self.collectable(state);
         let dead_bytes = collection::backlog(&shares, self.options.collection_live_ratio);
-        let merge_bytes = self.options.memtable_journal_bytes * self.options.level_runs_max as u64;
+        let merge_bytes = self.options.merge_bytes();
         let live_bytes = state.version.live_bytes();
         stall::lag_in_space(level0_bytes.saturating_add(dead_bytes), merge_bytes, live_bytes)
     }

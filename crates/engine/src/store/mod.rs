@@ -358,14 +358,15 @@ impl Inner {
         };
         self.counters.copy_to(&mut stats);
         (stats.gets, stats.heads) = (self.recorder.gets(), self.recorder.heads());
-        for (level, figures) in state.version.levels.iter().zip(&mut stats.levels) {
+        let levels = state.version.levels.iter().zip(&mut stats.levels);
+        for (number, (level, figures)) in levels.enumerate() {
             figures.runs = level.runs.len() as u64;
             figures.bytes = level.bytes();
             figures.files = level.tables().count() as u64;
             figures.entries = level.tables().map(|table| table.properties.entries).sum();
             let index_bytes = |table: &Arc<LiveTable>| table.table().index_bytes() as u64;
             stats.table_index_bytes += level.tables().map(index_bytes).sum::<u64>();
-            if level.runs.len() >= self.options.level_runs_max {
+            if level.runs.len() >= self.options.runs_max(number) {
                 stats.compaction_debt_bytes += figures.bytes;
             }
         }

@@ -83,6 +83,11 @@ impl Level {
         self.runs.iter().map(Run::bytes).sum()
     }
 
+    /// Bytes of its files and of the journal values that they point at.
+    pub fn weight(&self) -> u64 {
+        self.tables().map(|table| table.weight()).fold(0, u64::saturating_add)
+    }
+
     pub(super) fn run_or_new(&mut self, id: u64) -> &mut Run {
         let at = self.runs.partition_point(|run| run.id > id);
         if self.runs.get(at).is_none_or(|run| run.id != id) {

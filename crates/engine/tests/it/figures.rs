@@ -20,14 +20,14 @@ fn journal_is_unsynced_until_it_is_synced() {
 #[test]
 fn debt_is_the_bytes_of_a_level_with_too_many_runs() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { background: false, level_runs_max: 3, ..Options::default() };
+    let options = Options { background: false, level_runs_max: 2, ..Options::default() };
     let store = Store::open(dir.path().join("store"), options).unwrap();
-    for round in 1..=3 {
+    for round in 1..=8 {
         store.put(b"key", b"value").unwrap();
         store.flush().unwrap();
         let stats = store.stats();
         assert_eq!(stats.levels[0].runs, round);
-        let debt = if round < 3 { 0 } else { stats.levels[0].bytes };
+        let debt = if round < 8 { 0 } else { stats.levels[0].bytes };
         assert_eq!(stats.compaction_debt_bytes, debt);
         assert!(stats.table_index_bytes > 0);
         assert_eq!(stats.immutable_memtable_bytes, 0);

@@ -6,7 +6,7 @@
 //! `v` bytes of values pointed at, `c` boundaries, `d` deleted range and its SeqNo.
 //! Of idle stores, `hidden=entries,bytes`; all is hidden unless it is said.
 //! In choices, `]` is the end of a slice behind a table's largest key.
-//! Defaults of options: `runs=2 job=1000 l1=1000`.
+//! Defaults of options: `runs=2 job=1000 l1=1000`, and `l0-runs` as `runs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -156,6 +156,7 @@ fn check(input: &str, expected: &str) {
     let mut drawing = Drawing::default();
     let (mut snapshots, mut busy) = (Vec::new(), Vec::new());
     let (mut level_runs_max, mut job_bytes_max, mut level1_bytes) = (2, 1000, 1000);
+    let mut level0_runs_max = None;
     let (mut now_ms, mut idle, mut manual) = (100, false, None);
     let (mut reads_paid, mut hidden) = (0, Hidden { entries: u64::MAX, bytes: u64::MAX });
     for line in input.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -175,6 +176,7 @@ fn check(input: &str, expected: &str) {
             match word.split_once('=') {
                 None if word == "idle" => idle = true,
                 Some(("runs", value)) => level_runs_max = number(value) as usize,
+                Some(("l0-runs", value)) => level0_runs_max = Some(number(value) as usize),
                 Some(("job", value)) => job_bytes_max = number(value),
                 Some(("l1", value)) => level1_bytes = number(value),
                 Some(("now", value)) => now_ms = number(value),
@@ -203,6 +205,7 @@ fn check(input: &str, expected: &str) {
     let version = drawing.version();
     let options = PickOptions {
         level_runs_max,
+        level0_runs_max: level0_runs_max.unwrap_or(level_runs_max),
         job_bytes_max,
         level1_bytes,
         snapshots: &snapshots,
@@ -232,6 +235,29 @@ fn nothing_is_done_where_no_level_is_full() {
 #[test]
 fn a_full_l0_becomes_the_first_bottom_run() {
     check("L0 3 4:a-f\n L0 1 2:b-g", "full L0/3:4 L0/1:2 [a..g] to L1 new bottom");
+}
+
+#[test]
+fn l0_waits_for_more_runs_unless_it_may_hide_much() {
+    let two = "l0-runs=3\n L0 7 8:d-g{b=50}\n L0 5 6:a-f{b=51}";
+    check(two, "nothing");
+    check(&format!("{two}\n L1 1 2:a-f{{b=50}}"), "nothing");
+    check(
+        &format!("{two}\n L1 1 2:a-f{{b=49}}"),
+        "full L0/7:8 L0/5:6 L1/1:2 [a..g] to L1 1 bottom",
+    );
+    check(&format!("{two}\n L0 3 4:a-f"), "full L0/7:8 L0/5:6 L0/3:4 [a..g] to L1 new bottom");
+    let points = |bytes| format!("l0-runs=3\n L0 7 8:d-g{{b=50 v={bytes}}}\n L0 5 6:a-f{{b=50}}");
+    check(&points(101), "nothing");
+    check(&points(102), "full L0/7:8 L0/5:6 [a..g] to L1 new bottom");
+}
+
+#[test]
+fn a_sweep_of_l0_that_has_begun_goes_on() {
+    check(
+        "l0-runs=3\n L0 7 8:d>f-g\n L0 5 6:f-g\n L1 1 2:a-e{b=900}",
+        "full L0/7:8 L0/5:6 [f..g] to L1 1 bottom",
+    );
 }
 
 #[test]
@@ -404,9 +430,9 @@ fn tables_of_tombstones_are_merged_with_what_they_hide() {
 
 #[test]
 fn few_tombstones_do_not_rewrite_much() {
-    check("runs=4\n L1 7 9:d-f{t=6}\n L2 1 2:a-z{e=61}", "nothing");
+    check("runs=4\n L1 7 9:d-f{t=6}\n L2 1 2:a-z{e=25}", "nothing");
     check(
-        "runs=4\n L1 7 9:d-f{t=6}\n L2 1 2:a-z{e=60}",
+        "runs=4\n L1 7 9:d-f{t=6}\n L2 1 2:a-z{e=24}",
         "tombstones L1/7:9 L2/1:2 [a..f] to L2 1 bottom",
     );
 }

@@ -5,7 +5,8 @@
 //! new run of the next level, or into the deepest level's run. In order:
 //!
 //! 1. tables in which everything is dead are dropped;
-//! 2. full levels, L0 first, then downwards: upper runs are small, and every read passes them;
+//! 2. full levels, L0 first, then downwards: upper runs are small, and every read passes them. L0
+//!    waits for more runs than others, unless it may hide much;
 //! 3. tables of mostly tombstones, and expired ones, are merged with all that they hide;
 //! 4. runs that reads pass, as far as the reads have paid for it;
 //! 5. when idle, upper runs that hide much of the store, then dead entries at the bottom.
@@ -29,11 +30,18 @@ use slice::{Source, Sweep, Target};
 use crate::key::SeqNo;
 use crate::options::LEVEL_COUNT;
 use crate::range_tombstone::RangeTombstone;
-use crate::version::{LiveTable, Run, TableMeta, Version};
+use crate::version::{Level, LiveTable, Run, TableMeta, Version};
 
 /// A table of mostly tombstones is merged when it hides at most this many times as many entries.
 /// More would rewrite large old data for a few deletions, again with each flush of deletions.
-const HIDDEN_PER_TOMBSTONE_MAX: u64 = 10;
+const HIDDEN_PER_TOMBSTONE_MAX: u64 = 4;
+
+/// L0 may hide much when it weighs so many times what is below it: an overwritten store grows no larger
+/// than three times.
+const LEVEL0_TIMES_BELOW: u64 = 2;
+
+/// Or when it weighs so many times its files: as much lies in the journal as in them.
+const LEVEL0_TIMES_FILES: u64 = 2;
 
 /// When idle, upper runs of at most this share of the store are left alone, as a divisor.
 const IDLE_SHARE: u64 = 10;
@@ -54,8 +62,10 @@ pub struct Hidden {
 /// What picking depends on besides the version.
 #[derive(Clone)]
 pub struct PickOptions<'a> {
-    /// Runs that make a level full.
+    /// Runs that make a level full; of L0 only if a merge may free much.
     pub level_runs_max: usize,
+    /// Runs that make L0 full in any case.
+    pub level0_runs_max: usize,
     /// Most bytes that one merge reads, as far as boundaries allow.
     pub job_bytes_max: u64,
     /// Bytes that L1 holds; each further level holds `level_runs_max` times more.
@@ -116,10 +126,13 @@ impl<'v, 'o> Picker<'v, 'o> {
     fn full_level(&self, level: usize) -> Option<Choice> {
         let deepest = self.version.deepest()?;
         let runs = &self.version.levels[level].runs;
-        // Sequential loading grows one run of a level without end; by its bytes it still goes down.
-        let too_large = (1..deepest).contains(&level)
-            && self.version.levels[level].bytes() > self.options.capacity(level + 1);
-        if runs.len() < self.options.level_runs_max && !too_large {
+        let is_full = match level {
+            0 => self.is_level0_full(),
+            // Sequential loading grows one run of a level without end; by its bytes it still goes down.
+            _ if level < deepest && self.is_too_large(level) => true,
+            _ => runs.len() >= self.options.level_runs_max,
+        };
+        if !is_full {
             return None;
         }
         let upper = unfinished(runs).iter().map(|run| Source { level, run, leaves: true });
@@ -135,6 +148,28 @@ impl<'v, 'o> Picker<'v, 'o> {
             target = Target::Run { level: deepest, id: bottom[bottom.len() - 1].id };
         }
         self.sweep(sources, target, Reason::Full).first_job()
+    }
+
+    /// Runs of L0 wait for more of them: a merge of many costs each entry no more than one of a few, and
+    /// what readers pass they pay for. Unless they may hide much: values in the journal, which cost a
+    /// merge nothing, or most of the store.
+    fn is_level0_full(&self) -> bool {
+        let options = self.options;
+        let [level0, below @ ..] = &self.version.levels;
+        let runs = level0.runs.len();
+        if runs < options.level_runs_max || runs >= options.level0_runs_max {
+            return runs >= options.level0_runs_max;
+        }
+        let below = below.iter().map(Level::weight).fold(0, u64::saturating_add);
+        let outweighs_rest = below > 0 && level0.weight() / LEVEL0_TIMES_BELOW > below;
+        let points_at_much = level0.weight() / LEVEL0_TIMES_FILES > level0.bytes();
+        // A sweep that has begun goes on: what it has moved no longer weighs in L0.
+        let is_under_way = || level0.tables().any(|table| table.is_clipped());
+        outweighs_rest || points_at_much || is_under_way()
+    }
+
+    fn is_too_large(&self, level: usize) -> bool {
+        self.version.levels[level].bytes() > self.options.capacity(level + 1)
     }
 
     /// The bottom run goes one level down when it outgrows its level, before anything is merged into

@@ -16,6 +16,7 @@ const KEYS: std::ops::Range<u8> = 1..40;
 const TABLE_ENTRIES: usize = 4;
 const ENTRY_BYTES: u64 = 10;
 const RUNS_MAX: usize = 3;
+const LEVEL0_RUNS_MAX: usize = 5;
 
 #[derive(Debug, Clone)]
 enum Write {
@@ -182,6 +183,7 @@ impl Store {
         let busy: Vec<_> = self.running.iter().map(|(job, _)| job.clone()).collect();
         let options = PickOptions {
             level_runs_max: RUNS_MAX,
+            level0_runs_max: LEVEL0_RUNS_MAX,
             job_bytes_max: 12 * ENTRY_BYTES,
             level1_bytes: 20 * ENTRY_BYTES,
             snapshots: &snapshots,
@@ -360,7 +362,8 @@ proptest! {
         }
         store.settle(false);
         for (level, runs) in store.version.levels.iter().map(|level| level.runs.len()).enumerate() {
-            prop_assert!(runs < RUNS_MAX, "L{level} is full: {:?}", store.version);
+            let runs_max = if level == 0 { LEVEL0_RUNS_MAX } else { RUNS_MAX };
+            prop_assert!(runs < runs_max, "L{level} is full: {:?}", store.version);
         }
         store.merge_manually(Some(vec![range.0].into()), Some(vec![range.1].into()));
         store.settle(true);
@@ -391,7 +394,9 @@ fn sequential_loading_never_merges() {
     }
     let entries: u64 = store.version.tables().map(|(_, table)| table.properties.entries).sum();
     assert_eq!(entries, KEYS.len() as u64);
-    assert!(store.version.levels.iter().all(|level| level.runs.len() < RUNS_MAX));
+    let [level0, below @ ..] = &store.version.levels;
+    assert!(level0.runs.len() < LEVEL0_RUNS_MAX);
+    assert!(below.iter().all(|level| level.runs.len() < RUNS_MAX));
 }
 
 #[test]
