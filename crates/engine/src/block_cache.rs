@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwapOption, Guard};
 use bytes::Bytes;
@@ -92,6 +92,8 @@ pub struct TableBlocks {
 #[derive(Debug, Default)]
 struct Slot {
     block: ArcSwapOption<Bytes>,
+    /// Where the bytes of the block are that came last, to ask the processor for them; never read from.
+    front: AtomicPtr<u8>,
     /// The block's last miss that did not bring it in, by the count of its shard; 0 for none.
     missed_at: AtomicU32,
     /// Times it was used since the clock's hand passed, at most `USES_MAX`.
@@ -133,6 +135,13 @@ impl TableBlocks {
             slot.uses.store(uses + 1, Ordering::Relaxed);
         }
         Some(CachedBytes(found))
+    }
+
+    /// Where a block's bytes are if it is in memory: to ask the processor for, before `get` waits for what
+    /// holds them.
+    #[inline]
+    pub fn front(&self, block: usize) -> *const u8 {
+        self.slots[block].front.load(Ordering::Relaxed)
     }
 
     /// Tells of a block that was missed and read; whether it is kept is for the cache to say. Requires: its
@@ -216,6 +225,7 @@ impl Shard {
             return;
         }
         slot.uses.store(0, Ordering::Relaxed);
+        slot.front.store(raw.as_ptr().cast_mut(), Ordering::Relaxed);
         slot.block.store(Some(Arc::new(raw.clone())));
         self.bytes.fetch_add(weight, Ordering::Relaxed);
         clock.push_back(ClockPlace { slots: slots.clone(), block });

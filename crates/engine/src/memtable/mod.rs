@@ -124,6 +124,10 @@ impl Memtable {
     /// deletions are the caller's matter.
     #[inline]
     pub fn find(&self, user_key: &[u8], hash: u64, max_seqno: SeqNo) -> Option<EntryRef<'_>> {
+        if self.keys() == 0 {
+            // Its index isn't: looking there would be a wait for memory.
+            return None;
+        }
         let is_key = |record| self.arena.record(record).key() == user_key;
         let mut record = self.arena.record(self.index.find(hash, is_key)?);
         while record.seqno() > max_seqno {

@@ -238,13 +238,12 @@ impl Spacing {
         Spacing { entries_per_byte: entries as f32 / bytes.max(1) as f32, prefix_bytes }
     }
 
-    /// Asks the processor for the entry in `slot` of a block, and for what leads to it.
+    /// Asks the processor for the entry in `slot` of a block of so many bytes, and for what leads to it.
     #[inline]
-    pub(super) fn prefetch(&self, block: &[u8], slot: usize) {
-        let front = block.as_ptr();
+    pub(super) fn prefetch(&self, front: *const u8, block_bytes: usize, slot: usize) {
         prefetch(front);
         prefetch(front.wrapping_add(self.offsets_at() + 2 * slot));
-        let entry = self.entry(block.len(), slot);
+        let entry = self.entry(block_bytes, slot);
         prefetch_range(front.wrapping_add(entry.start), entry.len());
     }
 

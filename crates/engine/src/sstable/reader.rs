@@ -118,6 +118,7 @@ impl Table {
         let mut excluded = Exit::FileFilter;
         for place in candidates {
             trace.lap(Stage::TableFilter);
+            self.prefetch_cached(place);
             if let Some(entry) = self.source.recent_entry(place, hash, user_key)
                 && entry.seqno <= max_seqno
             {
@@ -132,7 +133,9 @@ impl Table {
                 }
                 found => found?,
             };
-            self.spacing.prefetch(bytes.bytes(), place.slot);
+            if self.source.is_mapped() {
+                self.spacing.prefetch(bytes.bytes().as_ptr(), bytes.bytes().len(), place.slot);
+            }
             let block = self.parse(place.block, bytes.bytes())?;
             let entry = block.entry(place.slot).ok_or_else(|| self.malformed(place.block))?;
             if !block.key_is(&entry, user_key) {
@@ -191,6 +194,16 @@ impl Table {
                 return Ok(None);
             }
             bytes = self.lookup_block(number, purpose, trace)?;
+        }
+    }
+
+    /// Asks the processor for an entry in the block cache before anything that leads to it is waited for.
+    #[inline]
+    fn prefetch_cached(&self, place: Place) {
+        if let Some(front) = self.source.cached_front(place.block)
+            && let Some(handle) = self.fences.handle(place.block)
+        {
+            self.spacing.prefetch(front, handle.frame_bytes, place.slot);
         }
     }
 
