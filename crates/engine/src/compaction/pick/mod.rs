@@ -37,7 +37,7 @@ use crate::version::{Level, LiveTable, Run, TableMeta, Version};
 const HIDDEN_PER_TOMBSTONE_MAX: u64 = 4;
 
 /// L0 may hide much when it weighs so many times what is below it: an overwritten store grows no larger
-/// than three times.
+/// than three times, or by eight flushes.
 const LEVEL0_TIMES_BELOW: u64 = 2;
 
 /// Or when it weighs so many times its files: as much lies in the journal as in them.
