@@ -140,8 +140,8 @@ impl TableBlocks {
     /// Where a block's bytes are if it is in memory: to ask the processor for, before `get` waits for what
     /// holds them.
     #[inline]
-    pub fn front(&self, block: usize) -> *const u8 {
-        self.slots[block].front.load(Ordering::Relaxed)
+    pub fn front(&self, block: usize) -> Option<*const u8> {
+        Some(self.slots.get(block)?.front.load(Ordering::Relaxed))
     }
 
     /// Tells of a block that was missed and read; whether it is kept is for the cache to say. Requires: its

@@ -136,11 +136,6 @@ impl Options {
         }
     }
 
-    /// What `level_runs_max` flushes of large values weigh, from which L0 is merged.
-    pub(crate) fn merge_bytes(&self) -> u64 {
-        self.memtable_journal_bytes.saturating_mul(self.level_runs_max as u64)
-    }
-
     /// Refuses settings out of their documented ranges.
     pub fn check(&self) -> Result<()> {
         fn within<T: PartialOrd + std::fmt::Display>(

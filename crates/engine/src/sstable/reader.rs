@@ -133,7 +133,7 @@ impl Table {
                 }
                 found => found?,
             };
-            if self.source.is_mapped() {
+            if !bytes.is_cached() {
                 self.spacing.prefetch(bytes.bytes().as_ptr(), bytes.bytes().len(), place.slot);
             }
             let block = self.parse(place.block, bytes.bytes())?;

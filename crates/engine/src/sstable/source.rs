@@ -172,8 +172,7 @@ impl TableSource {
     /// Where a block's bytes are if it is in the block cache; a hint, not to be read from.
     #[inline]
     pub(super) fn cached_front(&self, block: usize) -> Option<*const u8> {
-        let blocks = self.blocks.get().filter(|_| block < self.block_count)?;
-        Some(blocks.front(block))
+        self.blocks.get()?.front(block)
     }
 
     fn entry_place(&self, place: Place) -> EntryPlace {

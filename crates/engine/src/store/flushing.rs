@@ -231,7 +231,7 @@ impl Inner {
     pub(super) fn output(&self, level: usize) -> OutputOptions {
         OutputOptions {
             dir: self.dir.clone(),
-            // L0 files are smaller, so that a compaction's slice of eight runs can end between them.
+            // L0 files are smaller, so that a compaction's slice of several runs can end between them.
             table_bytes: match level {
                 0 => self
                     .options

@@ -47,7 +47,7 @@ impl Inner {
         let oldest = version.runs().next_back().map(|(_, run)| run.id);
         for (_, run) in version.runs().filter(|(_, run)| Some(run.id) != oldest) {
             let (found, sampled) = self.sample(version, run)?;
-            let entries: u64 = run.tables.iter().map(|table| table.properties.entries).sum();
+            let entries = run.entries();
             let scale = |part: u64| {
                 let whole = u128::from(part) * u128::from(entries) / u128::from(sampled.max(1));
                 u64::try_from(whole).unwrap_or(u64::MAX)

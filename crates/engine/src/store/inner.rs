@@ -264,7 +264,7 @@ impl Inner {
         let level0_bytes = state.version.levels[0].weight();
         let shares = self.collectable(state);
         let dead_bytes = collection::backlog(&shares, self.options.collection_live_ratio);
-        let merge_bytes = self.options.merge_bytes();
+        let merge_bytes = self.options.memtable_journal_bytes * self.options.level_runs_max as u64;
         let live_bytes = state.version.live_bytes();
         stall::lag_in_space(level0_bytes.saturating_add(dead_bytes), merge_bytes, live_bytes)
     }

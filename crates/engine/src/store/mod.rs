@@ -40,7 +40,7 @@ use crate::key::SeqNo;
 use crate::options::{Durability, Options};
 use crate::resources::{ResourceOptions, Resources};
 use crate::stages::Stages;
-use crate::version::LiveTable;
+use crate::version::{LiveTable, Run};
 use inner::Inner;
 
 pub use cursor::{Cursor, Range, RangeHeads};
@@ -363,7 +363,7 @@ impl Inner {
             figures.runs = level.runs.len() as u64;
             figures.bytes = level.bytes();
             figures.files = level.tables().count() as u64;
-            figures.entries = level.tables().map(|table| table.properties.entries).sum();
+            figures.entries = level.runs.iter().map(Run::entries).sum();
             let index_bytes = |table: &Arc<LiveTable>| table.table().index_bytes() as u64;
             stats.table_index_bytes += level.tables().map(index_bytes).sum::<u64>();
             if level.runs.len() >= self.options.runs_max(number) {

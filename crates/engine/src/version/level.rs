@@ -47,6 +47,16 @@ impl Run {
         self.tables.iter().map(|table| table.bytes()).sum()
     }
 
+    /// Bytes of its files and of the journal values that they point at.
+    pub fn weight(&self) -> u64 {
+        self.tables.iter().map(|table| table.weight()).fold(0, u64::saturating_add)
+    }
+
+    /// Entries of its files.
+    pub fn entries(&self) -> u64 {
+        self.tables.iter().map(|table| table.properties.entries).fold(0, u64::saturating_add)
+    }
+
     /// The tables, to change those of this version alone.
     pub(super) fn tables_mut(&mut self) -> &mut Vec<Arc<LiveTable>> {
         Arc::make_mut(&mut self.tables)
@@ -85,7 +95,7 @@ impl Level {
 
     /// Bytes of its files and of the journal values that they point at.
     pub fn weight(&self) -> u64 {
-        self.tables().map(|table| table.weight()).fold(0, u64::saturating_add)
+        self.runs.iter().map(Run::weight).fold(0, u64::saturating_add)
     }
 
     pub(super) fn run_or_new(&mut self, id: u64) -> &mut Run {

@@ -126,11 +126,17 @@ impl<'v, 'o> Picker<'v, 'o> {
     fn full_level(&self, level: usize) -> Option<Choice> {
         let deepest = self.version.deepest()?;
         let runs = &self.version.levels[level].runs;
+        let options = self.options;
+        let has_many = runs.len() >= options.level_runs_max;
         let is_full = match level {
-            0 => self.is_level0_full(),
+            // Runs of L0 wait for more of them: a merge of many costs each entry no more than one of a
+            // few, and what readers pass they pay for.
+            0 => runs.len() >= options.level0_runs_max || has_many && self.may_level0_hide_much(),
             // Sequential loading grows one run of a level without end; by its bytes it still goes down.
-            _ if level < deepest && self.is_too_large(level) => true,
-            _ => runs.len() >= self.options.level_runs_max,
+            _ => {
+                let bytes = self.version.levels[level].bytes();
+                has_many || level < deepest && bytes > options.capacity(level + 1)
+            }
         };
         if !is_full {
             return None;
@@ -150,26 +156,16 @@ impl<'v, 'o> Picker<'v, 'o> {
         self.sweep(sources, target, Reason::Full).first_job()
     }
 
-    /// Runs of L0 wait for more of them: a merge of many costs each entry no more than one of a few, and
-    /// what readers pass they pay for. Unless they may hide much: values in the journal, which cost a
-    /// merge nothing, or most of the store.
-    fn is_level0_full(&self) -> bool {
-        let options = self.options;
+    /// Whether L0 weighs most of the store, or points at values in the journal, which cost a merge nothing.
+    fn may_level0_hide_much(&self) -> bool {
         let [level0, below @ ..] = &self.version.levels;
-        let runs = level0.runs.len();
-        if runs < options.level_runs_max || runs >= options.level0_runs_max {
-            return runs >= options.level0_runs_max;
-        }
+        let weight = level0.weight();
         let below = below.iter().map(Level::weight).fold(0, u64::saturating_add);
-        let outweighs_rest = below > 0 && level0.weight() / LEVEL0_TIMES_BELOW > below;
-        let points_at_much = level0.weight() / LEVEL0_TIMES_FILES > level0.bytes();
+        let outweighs_rest = below > 0 && weight / LEVEL0_TIMES_BELOW > below;
+        let points_at_much = weight / LEVEL0_TIMES_FILES > level0.bytes();
         // A sweep that has begun goes on: what it has moved no longer weighs in L0.
         let is_under_way = || level0.tables().any(|table| table.is_clipped());
         outweighs_rest || points_at_much || is_under_way()
-    }
-
-    fn is_too_large(&self, level: usize) -> bool {
-        self.version.levels[level].bytes() > self.options.capacity(level + 1)
     }
 
     /// The bottom run goes one level down when it outgrows its level, before anything is merged into
@@ -237,13 +233,7 @@ impl<'v, 'o> Picker<'v, 'o> {
     /// When upper runs hide much: all of them, into the bottom run. What only has to move moves anyway.
     fn upper_runs(&self) -> Option<Choice> {
         let (_, bottom) = self.version.runs().next_back()?;
-        let figures = |run: &Run| {
-            let tables = run.tables.iter();
-            tables.fold((0u64, 0u64), |(weight, entries), table| {
-                let more = table.properties.entries;
-                (weight.saturating_add(table.weight()), entries.saturating_add(more))
-            })
-        };
+        let figures = |run: &Run| (run.weight(), run.entries());
         let (mut upper, mut all, mut deletes_ranges) = ((0u64, 0u64), figures(bottom), false);
         for (_, run) in self.version.runs().filter(|(_, run)| run.id != bottom.id) {
             let (weight, entries) = figures(run);
