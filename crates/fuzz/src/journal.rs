@@ -100,7 +100,8 @@ pub(crate) fn recovery(data: &[u8]) -> bool {
     let Ok((groups, recovered)) = recover(&fs, from, synced_lsn) else {
         return false;
     };
-    let (again, second) = recover(&fs, from, recovered.proven_lsn.max(synced_lsn))
+    let proven_lsn = recovered.proven_lsn.max(synced_lsn);
+    let (again, second) = recover(&fs, recovered.start, proven_lsn)
         .expect("a journal that was recovered is recovered again");
     assert_eq!(again, groups);
     assert_eq!((second.end, second.last_seqno), (recovered.end, recovered.last_seqno));

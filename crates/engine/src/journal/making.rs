@@ -1,7 +1,7 @@
 //! Making segments: new files, and files of dead segments used again.
 //!
-//! However many are made at once, they take two commits of the file system's journal: the old names go
-//! with the first, the new ones come with the second.
+//! However many are made at once, they take few commits of the file system's journal: the old names go
+//! with one, the headers of new files come with one, and the new names with one.
 //!
 //! Invariant: a file is called `*.journal` only once its header is durable, so that a bad header is
 //! always damage. A file gets a new number and a new salt for each use: old records never decode.
@@ -149,11 +149,18 @@ impl SegmentMaker {
                 }
                 false => self.create_file(&temporary, spare.capacity)?,
             };
-            file.write_all_at(&spare.header.encode(), 0)
-                .map_err(|source| Error::io("write", &temporary, source))?;
+            let header = spare.header.encode();
+            let (written, op) = match spare.header.is_recycled {
+                // The header alone: what its last use left unsynced is dead, and may be all of it.
+                true => (file.write_durably_at(&header, 0), "sync"),
+                false => (file.write_all_at(&header, 0), "write"),
+            };
+            written.map_err(|source| Error::io(op, &temporary, source))?;
             files.push(file);
         }
-        for (spare, file) in spares.iter().zip(&files) {
+        // One commit takes the new ones, for the first was not synced before the last was written.
+        let new = spares.iter().zip(&files).filter(|(spare, _)| !spare.header.is_recycled);
+        for (spare, file) in new {
             let synced = file.sync_data();
             synced.map_err(|source| Error::io("sync", &self.temporary(spare), source))?;
         }

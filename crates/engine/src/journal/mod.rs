@@ -29,6 +29,8 @@ pub mod fuzzing;
 mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unsynced_front_tests;
 
 pub use collected::{Collected, CollectedIndex, CollectedWriter, ValuePlace};
 pub use group::{Change, Changes, PreparedGroup};

@@ -1,10 +1,12 @@
 //! Replays the journal after a crash or a clean close.
 //!
 //! 1. Survey: read the header and the `Start` record of every segment file.
-//! 2. Replay: follow the chain of `Start` records from where the tables end, giving each group on.
-//! 3. Classify the place where the chain ends. If any later record proves that the journal was synced
+//! 2. Where no sync is known of up to where the tables end: see whether the segment is whole up to there.
+//!    If it isn't, none was made since either; nobody needs it, and the journal begins anew there.
+//! 3. Replay: follow the chain of `Start` records from where the tables end, giving each group on.
+//! 4. Classify the place where the chain ends. If any later record proves that the journal was synced
 //!    beyond it, it is damage and the store must not open. Else it is a torn tail.
-//! 4. Settle (in [`super::settle`]): save and cut the torn tail, and rewrite what no sync was proven for.
+//! 5. Settle (in [`super::settle`]): save and cut the torn tail, and rewrite what no sync was proven for.
 //!
 //! Invariant: what is given on is a prefix of the commit order, and holds all that was proven synced.
 
@@ -16,7 +18,7 @@ use super::reader::{SegmentReader, Step};
 use super::record::{RecordHeader, RecordType};
 use super::segment::{JournalFiles, Segment};
 use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentType};
-use super::settle::{Tail, rewrite, settle};
+use super::settle::{Cut, Tail, rewrite, settle};
 use super::survey::{Candidate, survey};
 use super::writer::JournalPosition;
 use crate::error::{Error, Result};
@@ -44,6 +46,9 @@ pub struct Replayed<'a> {
 /// What recovery found.
 #[derive(Debug, Default)]
 pub struct Recovered {
+    /// Where replay started, and starts until tables end elsewhere: not where it was asked to if the
+    /// journal begins anew.
+    pub start: JournalPosition,
     /// Where the journal ends, and the writer goes on.
     pub end: JournalPosition,
     /// LSN below which a record proved that everything was synced. All of the journal is durable
@@ -69,7 +74,8 @@ pub struct Recovered {
 
 /// Replays the journal from `from`, giving each group to `sink`. Up to `synced_lsn` it is known to have
 /// been synced, so that even a segment that is missing with all it proved is found out. `numbers` are those of the segment
-/// files in the directory. `Requires:` nothing else uses them.
+/// files in the directory. `Requires:` nothing else uses them, and where `from` is beyond `synced_lsn`,
+/// what lies between is in tables and no value there is pointed at.
 ///
 /// `Corruption` when a record is missing that was synced, when a segment in the middle is missing, or
 /// when a segment's header is damaged. Nothing on disk is changed then.
@@ -90,6 +96,7 @@ pub fn recover(
         present: numbers.iter().copied().collect(),
         from,
         end: from,
+        broken: None,
         next_seqno: None,
         proven_lsn: synced_lsn,
         chain: Vec::new(),
@@ -97,8 +104,11 @@ pub fn recover(
     };
     replay.run(&candidates, sink)?;
     let tail = replay.classify(&candidates)?;
-    let durable_from = replay.proven_lsn.max(from.lsn);
+    // What is in tables is made durable too: a segment whose values are kept is read from its front.
+    let first_lsn = replay.chain.first().map_or(from.lsn, |link| link.base_lsn);
+    let durable_from = replay.proven_lsn.max(first_lsn);
     let mut recovered = replay.recovered;
+    recovered.start = if replay.broken.is_some() { replay.end } else { from };
     (recovered.torn_bytes, recovered.torn_records) = settle(files, tail)?;
     for link in &replay.chain {
         let end = link.segment.end();
@@ -130,6 +140,8 @@ struct Replay<'a> {
     present: HashSet<u64>,
     from: JournalPosition,
     end: JournalPosition,
+    /// The segment to replay from, if its front was lost.
+    broken: Option<&'a Candidate>,
     next_seqno: Option<SeqNo>,
     proven_lsn: u64,
     chain: Vec<Link<'a>>,
@@ -143,6 +155,13 @@ impl<'a> Replay<'a> {
         sink: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut next = self.first(candidates)?;
+        if let Some(first) = next
+            && !self.is_whole(first)?
+        {
+            self.broken = Some(first);
+            self.end = JournalPosition { lsn: self.from.lsn, ..JournalPosition::default() };
+            next = None;
+        }
         while let Some(candidate) = next {
             let offset = if candidate.header.number == self.from.segment {
                 self.from.offset
@@ -192,13 +211,40 @@ impl<'a> Replay<'a> {
         let Some(base_lsn) = distance.and_then(|distance| lsn.checked_sub(distance)) else {
             return Err(named.damage(offset, IMPOSSIBLE_PLACE));
         };
-        if offset > named.len {
+        if offset > named.len && self.is_proven() {
             return Err(named.damage(named.len, "the segment ends before replay would start"));
         }
         if named.start.is_some_and(|start| start.lsn != base_lsn) {
             return Err(named.damage(offset, "the manifest and the segment differ about its LSN"));
         }
         Ok(Some(named))
+    }
+
+    /// Whether a sync is known of up to where replay starts.
+    fn is_proven(&self) -> bool {
+        self.proven_lsn >= self.from.lsn
+    }
+
+    /// Whether what stands before the place where replay starts is there, synced or not.
+    fn is_whole(&self, first: &Candidate) -> Result<bool> {
+        if self.is_proven() || first.header.number != self.from.segment {
+            return Ok(true);
+        }
+        if first.len < self.from.offset {
+            return Ok(false);
+        }
+        let mut reader = first.reader(self.files, SEGMENT_HEADER_BYTES, self.from.offset)?;
+        loop {
+            match reader.step()? {
+                Step::End => return Ok(true),
+                Step::Bad(_) => return Ok(false),
+                Step::Record(record) => {
+                    if reader.check_values(&record)?.is_err() {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
     }
 
     /// The segment that continues `number`.
@@ -299,10 +345,20 @@ impl<'a> Replay<'a> {
             // A file that ends at a record's end, but not where it was made to end or was cut by an
             // earlier recovery, has lost an unknown number of records.
             tail.is_short = candidate.len < candidate.header.file_bytes;
-            tail.cut = Some((candidate, end, torn_end));
+            tail.cut = Some(Cut { candidate, end, torn: end..torn_end });
+        }
+        if let Some(candidate) = self.broken {
+            let begin = self.from.offset.min(candidate.len);
+            let mut reader = candidate.reader(self.files, begin, candidate.len)?;
+            let found = find_records(&mut reader, candidate, begin, &mut proof)?;
+            tail.records += found.records;
+            let torn = begin..torn_end(&mut reader, candidate, begin, &found)?;
+            // Its header stays until the manifest names another start.
+            tail.cut = Some(Cut { candidate, end: SEGMENT_HEADER_BYTES, torn });
         }
         for candidate in candidates {
-            if self.chain.iter().any(|link| std::ptr::eq(link.candidate, candidate)) {
+            let is_replayed = self.chain.iter().any(|link| std::ptr::eq(link.candidate, candidate));
+            if is_replayed || self.broken.is_some_and(|broken| std::ptr::eq(broken, candidate)) {
                 continue;
             }
             let is_older = candidate.start.is_some_and(|start| start.lsn < self.from.lsn);
@@ -319,20 +375,16 @@ impl<'a> Replay<'a> {
                 continue;
             }
             tail.records += found.records;
-            let torn_end = match candidate.header.is_recycled {
-                true => found.end.min(candidate.len),
-                false => reader.last_nonzero(begin)?,
-            };
-            tail.discarded.push((candidate, torn_end));
+            let torn = begin..torn_end(&mut reader, candidate, begin, &found)?;
+            tail.discarded.push(Cut { candidate, end: begin, torn });
         }
         if proof.lsn > self.end.lsn {
             return Err(self.damage_before(&proof));
         }
         // The last goes first, so that a crash in between leaves a shorter tail of the same kind. One
         // whose start is lost may be what another names as its predecessor, so it goes at the end.
-        tail.discarded.sort_by_key(|(candidate, _)| {
-            std::cmp::Reverse(candidate.start.map_or(0, |start| start.lsn))
-        });
+        tail.discarded
+            .sort_by_key(|cut| std::cmp::Reverse(cut.candidate.start.map_or(0, |start| start.lsn)));
         Ok(tail)
     }
 
@@ -373,6 +425,20 @@ struct Found {
     records: u64,
     /// Offset behind the last of them, as its header has it.
     end: u64,
+}
+
+/// Where what is torn ends, in a segment that is given up from `begin` on. In a recycled file old bytes
+/// follow, which are no part of it.
+fn torn_end(
+    reader: &mut SegmentReader,
+    candidate: &Candidate,
+    begin: u64,
+    found: &Found,
+) -> Result<u64> {
+    match candidate.header.is_recycled {
+        true => Ok(found.end.min(candidate.len).max(begin)),
+        false => reader.last_nonzero(begin),
+    }
 }
 
 fn find_records<'a>(

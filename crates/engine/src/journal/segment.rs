@@ -80,6 +80,8 @@ pub struct Segment {
     /// Offset behind the last complete record.
     end: AtomicU64,
     is_sealed: AtomicBool,
+    /// A value in it is, or was, pointed at.
+    holds_values: AtomicBool,
     /// The file was shortened below `capacity`.
     is_cut: AtomicBool,
     /// The file may have a second name, in a checkpoint, and must not be written again.
@@ -110,6 +112,7 @@ impl Segment {
             capacity,
             end: AtomicU64::new(SEGMENT_HEADER_BYTES),
             is_sealed: AtomicBool::new(false),
+            holds_values: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
             may_be_linked: AtomicBool::new(false),
             map,
@@ -133,6 +136,7 @@ impl Segment {
             capacity,
             end: AtomicU64::new(end),
             is_sealed: AtomicBool::new(true),
+            holds_values: AtomicBool::new(true),
             is_cut: AtomicBool::new(false),
             // Only of a file that was made since the store was opened it is known that it has one name.
             may_be_linked: AtomicBool::new(true),
@@ -208,6 +212,16 @@ impl Segment {
     /// Publishes the records below `end` to readers.
     pub(super) fn set_end(&self, end: u64) {
         self.end.store(end, Ordering::Release);
+    }
+
+    /// Whether a value in it may be pointed at.
+    pub(super) fn holds_values(&self) -> bool {
+        self.holds_values.load(Ordering::Acquire)
+    }
+
+    /// Notes that a value in it will be pointed at. Requires: before its record is published.
+    pub(super) fn note_values(&self) {
+        self.holds_values.store(true, Ordering::Release);
     }
 
     /// Promises that no record will be added.

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use super::segment::{JournalFiles, Segment};
-use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::segment_header::SegmentHeader;
 use super::survey::Candidate;
 use crate::error::{Error, Result};
 use crate::file_name;
@@ -17,48 +17,57 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// What stands behind the end of the log.
 #[derive(Debug, Default)]
 pub(super) struct Tail<'a> {
-    /// The segment that the log ends in: its end, and where the torn bytes behind that end.
-    pub(super) cut: Option<(&'a Candidate, u64, u64)>,
-    /// Later segments, the last first, and where their torn bytes end.
-    pub(super) discarded: Vec<(&'a Candidate, u64)>,
+    /// The segment that the log ends in, or that nothing is needed of.
+    pub(super) cut: Option<Cut<'a>>,
+    /// Later segments, the last first. Of one that is lost the header stays, until the manifest names no
+    /// segment that is.
+    pub(super) discarded: Vec<Cut<'a>>,
     /// The file that the log ends in is shorter than it should be.
     pub(super) is_short: bool,
     /// Valid record headers in all of these.
     pub(super) records: u64,
 }
 
+/// A segment that is to end earlier than its file.
+#[derive(Debug)]
+pub(super) struct Cut<'a> {
+    pub(super) candidate: &'a Candidate,
+    /// Where it is to end.
+    pub(super) end: u64,
+    /// What is torn; from `end` on, unless what stands before is in tables.
+    pub(super) torn: std::ops::Range<u64>,
+}
+
 /// Saves the torn bytes as `*.torn` and takes them off the journal. Answers how many bytes, trailing
 /// zeros apart, and how many records these were: at least one, if any.
 pub(super) fn settle(files: &JournalFiles, tail: Tail<'_>) -> Result<(u64, u64)> {
     let mut torn_bytes = 0;
-    for (candidate, torn_end) in &tail.discarded {
-        torn_bytes += torn_end - SEGMENT_HEADER_BYTES;
-        save(files, candidate, SEGMENT_HEADER_BYTES, *torn_end)?;
-        files.file_cache.forget(&candidate.path);
-        let removed = files.fs.remove(&candidate.path);
-        removed.map_err(|source| Error::io("remove", &candidate.path, source))?;
-        // Durable one by one, or a later one could outlive its predecessor and look like damage.
-        sync_dir(files)?;
-    }
-    if let Some((candidate, end, torn_end)) = tail.cut {
-        torn_bytes += torn_end - end;
-        if torn_end > end {
-            save(files, candidate, end, torn_end)?;
-        }
-        if candidate.len > end || tail.is_short {
-            let path = &candidate.path;
-            let file = files.fs.open(path).map_err(|source| Error::io("open", path, source))?;
-            let header = SegmentHeader { file_bytes: end, ..candidate.header };
-            file.write_all_at(&header.encode(), 0)
-                .map_err(|source| Error::io("write", path, source))?;
-            file.set_len(end).map_err(|source| Error::io("cut", path, source))?;
-            file.sync_data().map_err(|source| Error::io("sync", path, source))?;
-            files.file_cache.forget(path);
-        }
+    // Durable one by one, or a later one could outlive its predecessor and look like damage.
+    for cut in tail.discarded.iter().chain(&tail.cut) {
+        torn_bytes += cut.torn.end - cut.torn.start;
+        save_and_cut(files, cut, tail.is_short)?;
     }
     let is_torn = torn_bytes > 0 || tail.is_short;
     let torn_records = if is_torn { tail.records.max(1) } else { 0 };
     Ok((torn_bytes, torn_records))
+}
+
+fn save_and_cut(files: &JournalFiles, cut: &Cut<'_>, is_short: bool) -> Result<()> {
+    let Cut { candidate, end, torn } = cut;
+    if !torn.is_empty() {
+        save(files, candidate, torn.start, torn.end)?;
+    }
+    if candidate.len > *end || is_short {
+        let path = &candidate.path;
+        let file = files.fs.open(path).map_err(|source| Error::io("open", path, source))?;
+        let header = SegmentHeader { file_bytes: *end, ..candidate.header };
+        file.write_all_at(&header.encode(), 0)
+            .map_err(|source| Error::io("write", path, source))?;
+        file.set_len(*end).map_err(|source| Error::io("cut", path, source))?;
+        file.sync_data().map_err(|source| Error::io("sync", path, source))?;
+        files.file_cache.forget(path);
+    }
+    Ok(())
 }
 
 /// Writes the bytes `[begin, end)` of a segment over themselves and syncs them: after a crash the page

@@ -6,6 +6,9 @@
 //!    oldest first, without holding a lock.
 //! 3. It publishes that LSN and wakes the others, one of which leads the next round if need be.
 //!
+//! What is in tables needs no sync of the journal: such a place counts as durable, and segments that are
+//! given up leave the list.
+//!
 //! Invariant: after a failed sync nothing is acknowledged as synced again, and no sync is retried:
 //! the system may have dropped the pages and report success the second time.
 
@@ -35,7 +38,7 @@ struct Inner {
     cause: Option<String>,
 }
 
-/// How far the journal reaches, how much of it is durable, and who makes it so.
+/// How far the journal reaches, how much of it is durable, there or in tables, and who makes it so.
 #[derive(Debug)]
 pub struct SyncState {
     /// LSN behind the last record.
@@ -43,6 +46,8 @@ pub struct SyncState {
     /// LSN behind the last group; marks don't call for a sync.
     appended: AtomicU64,
     synced: AtomicU64,
+    /// LSN below which everything is in tables.
+    in_tables: AtomicU64,
     syncs: AtomicU64,
     /// When the last group was appended, and a time not after the first unsynced one was.
     last_append_ms: AtomicU64,
@@ -60,6 +65,7 @@ impl SyncState {
             position: AtomicU64::new(lsn),
             appended: AtomicU64::new(lsn),
             synced: AtomicU64::new(lsn),
+            in_tables: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             last_append_ms: AtomicU64::new(0),
             unsynced_since_ms: AtomicU64::new(0),
@@ -84,9 +90,29 @@ impl SyncState {
         self.appended.load(Ordering::Acquire)
     }
 
-    /// LSN below which everything is durable.
+    /// LSN below which the journal is durable.
     pub fn synced_lsn(&self) -> u64 {
         self.synced.load(Ordering::Acquire)
+    }
+
+    /// LSN below which everything is durable, in the journal or in tables.
+    pub fn durable_lsn(&self) -> u64 {
+        self.synced_lsn().max(self.in_tables.load(Ordering::Acquire))
+    }
+
+    /// Notes that everything below `lsn` is in tables, and that `gone` are needed no more.
+    pub fn note_in_tables(&self, lsn: u64, gone: &[Arc<Segment>]) {
+        self.in_tables.fetch_max(lsn, Ordering::AcqRel);
+        if !gone.is_empty() {
+            let is_needed =
+                |segment: &Arc<Segment>| !gone.iter().any(|gone| Arc::ptr_eq(gone, segment));
+            self.inner.lock().unsynced.retain(is_needed);
+        }
+    }
+
+    /// Whether tables may point at values in the journal that no sync has made durable.
+    pub fn has_unsynced_values(&self) -> bool {
+        self.inner.lock().unsynced.iter().any(|segment| segment.holds_values())
     }
 
     /// Syncs made.
@@ -97,7 +123,7 @@ impl SyncState {
     /// A time, in the milliseconds that groups are stamped with, at or shortly before the first
     /// unsynced group was appended; `None` when there is none.
     pub fn unsynced_since(&self) -> Option<u64> {
-        (self.appended_lsn() > self.synced_lsn())
+        (self.appended_lsn() > self.durable_lsn())
             .then(|| self.unsynced_since_ms.load(Ordering::Acquire))
     }
 
@@ -115,16 +141,25 @@ impl SyncState {
         }
     }
 
-    /// Returns once everything below `lsn` is durable. True when this call led a sync: the caller
-    /// then lets the writer append a mark, which this function can't do, as the caller may not hold
-    /// the commit lock while it waits here.
+    /// Returns once everything below `lsn` is durable, in the journal or in tables. True when this call
+    /// led a sync: the caller then lets the writer append a mark, which this function can't do, as the
+    /// caller may not hold the commit lock while it waits here.
     ///
     /// `ReadOnly` when a sync failed, now or before.
     pub fn sync_upto(&self, lsn: u64) -> Result<bool> {
+        self.sync_until(lsn, || self.durable_lsn())
+    }
+
+    /// As `sync_upto`, of the journal whatever is in tables.
+    pub fn sync_journal_upto(&self, lsn: u64) -> Result<bool> {
+        self.sync_until(lsn, || self.synced_lsn())
+    }
+
+    fn sync_until(&self, lsn: u64, reached: impl Fn() -> u64) -> Result<bool> {
         let lsn = lsn.min(self.position.load(Ordering::Acquire));
         let from = cycles::now();
         let mut spins = 0;
-        while self.synced_lsn() < lsn && spins < SPINS_MAX && self.has_leader() {
+        while reached() < lsn && spins < SPINS_MAX && self.has_leader() {
             std::hint::spin_loop();
             spins += 1;
         }
@@ -135,7 +170,7 @@ impl SyncState {
             if inner.cause.is_some() {
                 return Err(read_only(inner.cause.as_ref()));
             }
-            if self.synced_lsn() >= lsn {
+            if reached() >= lsn {
                 if has_waited {
                     self.recorder.note_wait(Stage::SyncWait, from);
                 }
@@ -227,7 +262,7 @@ impl SyncState {
     /// Publishes that a group ends at `position`. Requires: one writer.
     pub(super) fn publish_group(&self, position: u64, written_at_ms: u64) {
         self.last_append_ms.store(written_at_ms, Ordering::Release);
-        if self.appended.load(Ordering::Relaxed) <= self.synced.load(Ordering::Acquire) {
+        if self.appended.load(Ordering::Relaxed) <= self.durable_lsn() {
             self.unsynced_since_ms.store(written_at_ms, Ordering::Release);
         }
         self.position.store(position, Ordering::Release);

@@ -110,6 +110,9 @@ impl JournalWriter {
             self.make_room(record_bytes, group.only_deletes(), first_seqno, written_at_ms)?;
         let segment = self.active.as_ref().expect("room was made in it");
         let offset = segment.end();
+        if group.has_pointers() {
+            segment.note_values();
+        }
         let header = RecordHeader {
             record_type: RecordType::Group,
             first_seqno,

@@ -7,7 +7,7 @@ use super::durability::NEVER_NS;
 use super::inner::Inner;
 use super::rest::REST_AFTER;
 use crate::error::Error;
-use crate::journal::JournalPosition;
+use crate::journal::{JournalPosition, SEGMENT_HEADER_BYTES};
 use crate::resources::{Participant, Work};
 use crate::version::VersionEdit;
 
@@ -117,36 +117,62 @@ impl Inner {
         self.idle_for() >= after
     }
 
-    /// Has the manifest name the segment that takes the writes, if it doesn't, so that its loss would
-    /// be found out even if all that proves it were lost with it. Whether it did.
+    /// Has the manifest name the segment that takes the writes, so that its loss would be found out, and
+    /// once something in it is synced that too, so that it would be found out even if all that proves it
+    /// were lost with it. Whether it did.
     fn name_segment(&self) -> bool {
         let Some(_naming) = self.naming.try_lock() else { return false };
         // Closing waits for whoever holds that lock, and from then on the directory is another's.
         if self.is_resting() {
             return false;
         }
-        let started = self.log.lock().last().map(|log| log.segment.number());
-        let Some(number) = started else { return false };
-        if self.state.load().version.journal_synced.segment == number {
+        let (start, synced) = self.unnamed();
+        if start.is_none() && synced.is_none() {
             return false;
         }
-        let position = self.commit.lock().writer.position();
-        let named = self.sync_upto(position.lsn).and_then(|()| {
-            let mut tree = self.tree.lock();
-            let mut edit = VersionEdit::default();
+        let mut tree = self.tree.lock();
+        let mut edit = VersionEdit { journal_newest: start, ..VersionEdit::default() };
+        if let Some(position) = synced {
             self.name_position(&mut edit, position);
-            self.install(&mut tree, edit, |_| {})
-        });
-        if let Err(error) = named {
+        }
+        if let Err(error) = self.install(&mut tree, edit, |_| {}) {
             self.note_background_error(&error);
         }
         true
     }
 
-    /// Has an edit say that the journal is synced up to a place, which it is. Requires: the edit is
+    /// Whether the manifest should name what is synced in the segment that takes the writes.
+    pub(super) fn is_naming_due(&self) -> bool {
+        self.unnamed().1.is_some()
+    }
+
+    /// Of the segment that takes the writes, what the manifest doesn't name: where it starts, and how far
+    /// it is synced, if anything in it is.
+    fn unnamed(&self) -> (Option<JournalPosition>, Option<JournalPosition>) {
+        let log = self.log.lock();
+        let Some(active) = log.last() else { return (None, None) };
+        let (segment, base_lsn) = (active.segment.number(), active.base_lsn);
+        let at = |offset| {
+            let lsn = base_lsn + (offset - SEGMENT_HEADER_BYTES);
+            JournalPosition { segment, offset, lsn }
+        };
+        let synced_bytes = self.sync.synced_lsn().saturating_sub(base_lsn);
+        // It may have ended, and another follow it that is not listed yet.
+        let synced = at((SEGMENT_HEADER_BYTES + synced_bytes).min(active.segment.end()));
+        drop(log);
+        let version = &self.state.load().version;
+        let (newest, named) = (version.journal_newest.segment, version.journal_synced.segment);
+        (
+            (newest != segment).then(|| at(SEGMENT_HEADER_BYTES)),
+            (synced_bytes > 0 && named != segment).then_some(synced),
+        )
+    }
+
+    /// Has an edit say that the journal is synced up to a place, if it is. Requires: the edit is
     /// installed under the lock of the tree that is held now.
     pub(super) fn name_position(&self, edit: &mut VersionEdit, position: JournalPosition) {
-        if self.state.load().version.journal_synced.lsn < position.lsn {
+        let named = self.state.load().version.journal_synced;
+        if named.lsn < position.lsn && position.lsn <= self.sync.synced_lsn() {
             edit.journal_synced = Some(position);
         }
     }

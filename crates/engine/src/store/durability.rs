@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::inner::{Commit, Inner};
 use super::stats::add;
 use crate::error::Result;
+use crate::resources::Work;
 use crate::stall;
 
 /// An interval sync is started this long before it is due, to make up for the ticking of the clock.
@@ -18,9 +19,22 @@ const LATE_NS: u64 = 100_000_000;
 pub(super) const NEVER_NS: u64 = u64::MAX;
 
 impl Inner {
-    /// Waits until the journal is synced up to `lsn`; a mark follows each sync.
+    /// Waits until everything up to `lsn` is durable; a mark follows each sync.
     pub(super) fn sync_upto(&self, lsn: u64) -> Result<()> {
-        match self.sync.sync_upto(lsn) {
+        self.note_sync(self.sync.sync_upto(lsn))
+    }
+
+    /// Waits until tables that are made of what was written up to `lsn` may be installed. What they hold
+    /// themselves is durable with them; a value that they point at has to be synced.
+    pub(super) fn sync_values(&self, lsn: u64) -> Result<()> {
+        match self.sync.has_unsynced_values() {
+            true => self.note_sync(self.sync.sync_journal_upto(lsn)),
+            false => Ok(()),
+        }
+    }
+
+    fn note_sync(&self, synced: Result<bool>) -> Result<()> {
+        match synced {
             Ok(false) => Ok(()),
             Ok(true) => {
                 add(&self.counters.syncs, 1);
@@ -29,6 +43,10 @@ impl Inner {
                     return Ok(());
                 }
                 self.append_mark(&mut commit);
+                drop(commit);
+                if self.is_naming_due() {
+                    self.request(Work::Flush);
+                }
                 Ok(())
             }
             Err(error) => {
@@ -90,5 +108,132 @@ impl Inner {
     pub(super) fn idle_for(&self) -> Duration {
         let now_ns = self.resources.clock.steady_ns();
         Duration::from_nanos(now_ns.saturating_sub(self.last_write_ns.load(Ordering::Relaxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    use crate::error::Error;
+    use crate::resources::{Participant, ResourceOptions, Resources};
+    use crate::vfs::{CrashMode, FileSystem, ManualClock, MemoryFileSystem};
+    use crate::{Durability, Options, Store};
+
+    const SEGMENT_BYTES: u64 = 16 << 10;
+
+    fn open(fs: &MemoryFileSystem) -> crate::error::Result<Store> {
+        let options = Options {
+            durability: Durability::Os,
+            segment_bytes_min: SEGMENT_BYTES,
+            segment_bytes_max: SEGMENT_BYTES,
+            ..Options::default()
+        };
+        let clock = Arc::new(ManualClock::at_ms(1));
+        let resources = Resources::inline(ResourceOptions::default(), Arc::new(fs.clone()), clock);
+        Store::open_with("/s", options, resources)
+    }
+
+    /// Puts these numbers, each with a value of so many bytes.
+    fn put(store: &Store, numbers: std::ops::Range<u32>, bytes: usize) {
+        for number in numbers {
+            store.put(&number.to_be_bytes(), &vec![number as u8; bytes]).unwrap();
+        }
+    }
+
+    /// Numbers that have their values; the others have none.
+    fn found(store: &Store, numbers: std::ops::Range<u32>, bytes: usize) -> usize {
+        let is_there = |number: &u32| match store.get(&number.to_be_bytes()).unwrap() {
+            Some(value) => {
+                assert_eq!(value, vec![*number as u8; bytes]);
+                true
+            }
+            None => false,
+        };
+        numbers.filter(is_there).count()
+    }
+
+    fn segments(fs: &MemoryFileSystem) -> Vec<PathBuf> {
+        let names = fs.list(Path::new("/s")).unwrap().into_iter();
+        let journals = names.filter(|name| name.ends_with(".journal"));
+        journals.map(|name| Path::new("/s").join(name)).collect()
+    }
+
+    #[test]
+    fn a_flush_syncs_the_journal_only_for_values_that_tables_point_at() {
+        for (bytes, syncs) in [(100, 0), (4000, 1)] {
+            let fs = MemoryFileSystem::new();
+            let store = open(&fs).unwrap();
+            put(&store, 0..500, bytes);
+            let before = store.stats();
+            assert!(before.unsynced_bytes > 0);
+            store.flush().unwrap();
+            let after = store.stats();
+            assert_eq!(after.syncs - before.syncs, syncs, "{bytes} bytes");
+            assert_eq!(after.unsynced_bytes, 0, "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn what_was_flushed_survives_power_loss_and_writing_goes_on() {
+        for bytes in [100, 4000] {
+            for seed in 0..40 {
+                let fs = MemoryFileSystem::new();
+                let store = open(&fs).unwrap();
+                put(&store, 0..300, bytes);
+                store.flush().unwrap();
+                put(&store, 300..600, bytes);
+                let mode = if seed == 0 { CrashMode::LoseUnsynced } else { CrashMode::Random };
+                let fs = fs.image().crash(mode, seed);
+                drop(store);
+
+                let store = open(&fs).unwrap();
+                assert_eq!(found(&store, 0..300, bytes), 300);
+                let survived = 300 + found(&store, 300..600, bytes) as u32;
+                assert_eq!(found(&store, 0..survived, bytes), survived as usize, "a prefix");
+                put(&store, 600..700, bytes);
+                let fs = fs.image().crash(CrashMode::KeepAll, 0);
+                drop(store);
+
+                let store = open(&fs).unwrap();
+                assert_eq!(found(&store, 0..survived, bytes), survived as usize);
+                assert_eq!(found(&store, survived..600, bytes), 0);
+                assert_eq!(found(&store, 600..700, bytes), 100);
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_newest_segment_is_found_out() {
+        let fs = MemoryFileSystem::new();
+        let store = open(&fs).unwrap();
+        put(&store, 0..500, 100);
+        while store.inner.flush_step() {}
+        let newest = store.inner.log.lock().last().unwrap().segment.number();
+        let fs = fs.image().crash(CrashMode::KeepAll, 0);
+        drop(store);
+        let newest = crate::file_name::segment(Path::new("/s"), newest);
+        assert!(segments(&fs).contains(&newest));
+        fs.remove(&newest).unwrap();
+        match open(&fs) {
+            Err(Error::Corruption { file, .. }) => assert_eq!(file, newest),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_segment_that_replay_starts_behind_is_not_missed() {
+        let fs = MemoryFileSystem::new();
+        let store = open(&fs).unwrap();
+        put(&store, 0..500, 100);
+        while store.inner.flush_step() {}
+        store.close().unwrap();
+        for _ in 0..2 {
+            let store = open(&fs).unwrap();
+            assert_eq!(found(&store, 0..500, 100), 500);
+            while store.inner.flush_step() {}
+            store.close().unwrap();
+        }
     }
 }

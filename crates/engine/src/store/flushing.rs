@@ -113,8 +113,10 @@ impl Inner {
         if is_written {
             return Ok(None);
         }
-        // The journal is on its way to the disk while the table is made.
-        self.sync.start_writeback();
+        if self.sync.has_unsynced_values() {
+            // The journal is on its way to the disk while the table is made.
+            self.sync.start_writeback();
+        }
         let job = Job {
             sources: memtable.sources().collect(),
             range_tombstones: memtable
@@ -132,9 +134,8 @@ impl Inner {
         };
         let result = job::run(job, &self.resources.fs, &self.next_file_number, self.output(0))?;
         trace.lap(Stage::FlushWrite);
-        // What a table points at must be on disk before the manifest names the table, and replay takes
-        // everything before its start for durable.
-        self.sync_upto(end.lsn)?;
+        // What a table points at must be on disk before the manifest names the table.
+        self.sync_values(end.lsn)?;
         trace.lap(Stage::FlushSync);
         let bytes = result.tables.iter().map(|table| table.built.file_bytes).sum();
         add(&self.counters.flush_bytes_written, bytes);
@@ -163,7 +164,6 @@ impl Inner {
                 replay_from: Some(end),
                 ..VersionEdit::default()
             };
-            // It was synced before it was written.
             self.name_position(&mut edit, end);
             if let Err(error) = self.install(&mut tree, edit, |state| {
                 state.immutables.retain(|other| !Arc::ptr_eq(other, &memtable));

@@ -125,6 +125,7 @@ impl Inner {
             }
         }
         edit.journal_synced = Some(replay_from);
+        edit.journal_newest = None;
         let number = self.take_number();
         edit.next_file_number = Some(number + 1);
         Manifest::create(&**fs, dir, number, &edit)?;
@@ -263,7 +264,7 @@ impl Inner {
             if commit.writer.active().is_some() {
                 self.append_mark(&mut commit);
             }
-            let synced = self.sync.sync_upto(u64::MAX);
+            let synced = self.sync.sync_journal_upto(u64::MAX);
             if synced.is_ok()
                 && let Some(active) = commit.writer.active()
             {

@@ -391,10 +391,10 @@ impl Inner {
         stats
     }
 
-    /// Bytes of the journal that no sync has made durable yet.
+    /// Bytes of the journal that are not durable yet, neither there nor in tables.
     fn unsynced_bytes(&self) -> u64 {
         // In this order: what is appended in between must not make it look like less than nothing.
-        let synced = self.sync.synced_lsn();
-        self.sync.appended_lsn().saturating_sub(synced)
+        let durable = self.sync.durable_lsn();
+        self.sync.appended_lsn().saturating_sub(durable)
     }
 }

@@ -73,6 +73,9 @@ impl Inner {
             false => (version.last_seqno.max(replayed.recovered.last_seqno))
                 .max(version.seqno_next.saturating_sub(1)),
         };
+        version.replay_from = replayed.recovered.start;
+        // All of the journal is on disk: that it is synced up to its end says more.
+        version.journal_newest = JournalPosition::default();
         let manifest =
             opening.new_manifest(&version, &replayed.recovered, &next_file_number, last_seqno)?;
         opening.remove_unnamed(&names, &version, &replayed.recovered, old_manifest);
@@ -275,6 +278,7 @@ impl Opening<'_> {
                 _ => None,
             })
             .collect();
+        self.check_newest(version, &numbers)?;
         let mut pending = std::collections::VecDeque::new();
         let mut active = MemtableWriter::new(self.recorder, 0);
         let mut active_start = version.replay_from;
@@ -289,7 +293,22 @@ impl Opening<'_> {
             }
             Ok(())
         })?;
+        if recovered.start != version.replay_from {
+            // Nothing was replayed.
+            active_start = recovered.start;
+        }
         Ok(ReplayedMemtables { recovered, pending, active, active_start })
+    }
+
+    /// `Corruption` if the journal's newest segment is gone, of which nothing else may tell.
+    fn check_newest(&self, version: &Version, numbers: &[u64]) -> Result<()> {
+        let (newest, from) = (version.journal_newest, version.replay_from);
+        let is_needed = newest.lsn >= from.lsn || newest.segment == from.segment;
+        if newest.segment == 0 || !is_needed || numbers.contains(&newest.segment) {
+            return Ok(());
+        }
+        let path = file_name::segment(self.dir, newest.segment);
+        Err(Error::corruption(&path, 0, "missing, though the manifest names it"))
     }
 
     fn new_manifest(

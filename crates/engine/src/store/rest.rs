@@ -65,7 +65,7 @@ impl Inner {
 
     /// Has replay start behind a segment that was left, which then goes, or is cut if it holds values.
     fn let_segment_go(&self, left: Arc<Segment>, position: JournalPosition) -> Result<()> {
-        self.sync_upto(position.lsn)?;
+        self.sync_values(position.lsn)?;
         let mut tree = self.tree.lock();
         let version = self.state.load().version.clone();
         // Whoever wrote meanwhile may have filled a memtable already.

@@ -48,6 +48,7 @@ impl Inner {
         let (settling, gone) = self.settle_segments(&before, &version, &edit);
         version.fold(&settling, &mut |meta| Ok(LiveTable::unopened(meta)))?;
         let version = version.finish()?;
+        let in_tables_lsn = version.replay_from.lsn;
         edit.settle(settling);
         if fault_points::is_planted(Bug::DeleteInputsBeforeManifestSync) {
             for removed in &edit.removed {
@@ -79,6 +80,7 @@ impl Inner {
             let is_kept = edit.segments_kept.iter().any(|kept| kept.number == number);
             !is_kept && !gone.iter().any(|segment| segment.number() == number)
         });
+        self.sync.note_in_tables(in_tables_lsn, &gone);
         self.retired.lock().extend(gone);
         if tree.manifest.should_roll() {
             self.roll_manifest(tree)?;

@@ -59,6 +59,7 @@ impl Version {
         self.fold_segments(edit)?;
         self.replay_from = edit.replay_from.unwrap_or(self.replay_from);
         self.journal_synced = edit.journal_synced.unwrap_or(self.journal_synced);
+        self.journal_newest = edit.journal_newest.unwrap_or(self.journal_newest);
         self.seqno_next = edit.seqno_next.unwrap_or(self.seqno_next);
         self.last_seqno = edit.last_seqno.unwrap_or(self.last_seqno).max(self.last_seqno);
         let named = edit.added.iter().flat_map(|added| [added.run_id, added.meta.number]);

@@ -73,6 +73,8 @@ pub struct VersionEdit {
     pub last_seqno: Option<SeqNo>,
     /// A place in the journal up to which it was synced.
     pub journal_synced: Option<JournalPosition>,
+    /// Where the newest segment of the journal starts.
+    pub journal_newest: Option<JournalPosition>,
     /// SeqNo that the next opening counts from, unless the journal holds later ones.
     pub seqno_next: Option<SeqNo>,
     /// A number that no file has had.
@@ -111,6 +113,9 @@ impl fmt::Display for VersionEdit {
         }
         if let Some(JournalPosition { segment, offset, lsn }) = self.journal_synced {
             writeln!(f, "journal synced to segment {segment} offset {offset} lsn {lsn}")?;
+        }
+        if let Some(JournalPosition { segment, lsn, .. }) = self.journal_newest {
+            writeln!(f, "newest segment {segment} lsn {lsn}")?;
         }
         if let Some(seqno) = self.seqno_next {
             writeln!(f, "next opening counts from SeqNo {seqno}")?;

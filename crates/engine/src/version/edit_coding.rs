@@ -32,6 +32,7 @@ mod tag {
     pub(super) const FORWARD_DROPPED: u64 = 11;
     pub(super) const SEQNO_NEXT: u64 = 12;
     pub(super) const JOURNAL_SYNCED: u64 = 13;
+    pub(super) const JOURNAL_NEWEST: u64 = 14;
 }
 
 /// Longest bound: a user key, or the key that follows the longest one.
@@ -55,6 +56,9 @@ impl VersionEdit {
         }
         if let Some(place) = self.journal_synced {
             put(&[tag::JOURNAL_SYNCED, place.segment, place.offset, place.lsn], None);
+        }
+        if let Some(place) = self.journal_newest {
+            put(&[tag::JOURNAL_NEWEST, place.segment, place.offset, place.lsn], None);
         }
         if let Some(seqno) = self.seqno_next {
             put(&[tag::SEQNO_NEXT, seqno], None);
@@ -124,6 +128,7 @@ fn decode_field(tag: u64, from: &mut Decoder<'_>, edit: &mut VersionEdit) -> Opt
     match tag {
         tag::REPLAY_FROM => once(&mut edit.replay_from, position(from)?)?,
         tag::JOURNAL_SYNCED => once(&mut edit.journal_synced, position(from)?)?,
+        tag::JOURNAL_NEWEST => once(&mut edit.journal_newest, position(from)?)?,
         tag::LAST_SEQNO => once(&mut edit.last_seqno, seqno(from)?)?,
         tag::SEQNO_NEXT => once(&mut edit.seqno_next, seqno(from)?)?,
         tag::NEXT_FILE_NUMBER => once(&mut edit.next_file_number, from.varint()?)?,
@@ -293,6 +298,11 @@ mod tests {
                     segment: offset,
                     offset: lsn,
                     lsn: segment,
+                }),
+                journal_newest: scalars.0.map(|[segment, offset, lsn]| JournalPosition {
+                    segment: lsn,
+                    offset: segment,
+                    lsn: offset,
                 }),
                 seqno_next: scalars.1.map(|seqno| seqno / 2),
                 next_file_number: scalars.2,

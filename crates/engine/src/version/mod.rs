@@ -42,6 +42,9 @@ pub struct Version {
     pub last_seqno: SeqNo,
     /// A place in the journal up to which it was synced: recovery must reach it.
     pub journal_synced: JournalPosition,
+    /// Where the newest segment of the journal that is known starts: unless replay starts behind that
+    /// segment, its file is there.
+    pub journal_newest: JournalPosition,
     /// SeqNo that the next opening counts from, unless the journal holds later ones: far beyond any
     /// that was given out while the store is open, the very next one once it was closed. So no number
     /// is ever given out twice, not even one whose write a power loss has taken back.
@@ -60,6 +63,7 @@ impl Default for Version {
             replay_from: JournalPosition::default(),
             last_seqno: 0,
             journal_synced: JournalPosition::default(),
+            journal_newest: JournalPosition::default(),
             seqno_next: 1,
             next_file_number: 1,
             directory: Arc::default(),
@@ -110,6 +114,7 @@ impl Version {
             replay_from: Some(self.replay_from),
             last_seqno: Some(self.last_seqno),
             journal_synced: Some(self.journal_synced),
+            journal_newest: Some(self.journal_newest),
             seqno_next: Some(self.seqno_next),
             next_file_number: Some(self.next_file_number),
             segments_kept: self.segments.kept().copied().collect(),

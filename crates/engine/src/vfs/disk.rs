@@ -5,7 +5,7 @@
 //! directories with 0700. Nothing here retries a failed sync: what it lost is unknown.
 
 use std::io;
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -246,6 +246,20 @@ impl File for DiskFile {
 
     fn sync_data(&self) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::fdatasync(&self.fd))?)
+    }
+
+    fn write_durably_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let slices = [IoSlice::new(buf)];
+        let flags = ReadWriteFlags::DSYNC;
+        match retry_on_intr(|| rustix::io::pwritev2(&self.fd, &slices, offset, flags)) {
+            Ok(count) if count == buf.len() => Ok(()),
+            // Less was written, or the file system knows no such write.
+            Ok(_) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.write_all_at(buf, offset)?;
+                self.sync_data()
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn start_writeback(&self, offset: u64, len: u64) {

@@ -1,8 +1,8 @@
 //! A file system that fails the operations it is told to fail, and otherwise is another one.
 //!
 //! Every fallible call, of the file system, its files and its segment maps, has an ordinal. The call
-//! that a fault hits doesn't reach the file system below (but for half of a short write), so a failed
-//! sync leaves everything unsynced. Stores through a segment map can't fail and aren't counted.
+//! that a fault hits doesn't reach the file system below (but for half of a short write, and the writing
+//! of a durable write, whose sync is what fails), so a failed sync leaves everything unsynced. Stores through a segment map can't fail and aren't counted.
 
 use std::fmt::{self, Debug};
 use std::io;
@@ -182,6 +182,14 @@ impl File for FaultyFile {
         }
     }
 
+    fn write_durably_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let Err(error) = self.target.check(Syncs, "sync_range") else {
+            return self.inner.write_durably_at(buf, offset);
+        };
+        self.inner.write_all_at(buf, offset)?;
+        Err(error)
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.target.check(Writes, "set_len")?;
         self.inner.set_len(len)
@@ -293,6 +301,7 @@ mod tests {
             errno(file.read_exact_at(&mut [0; 4], 0)),
             errno(file.read_cached_at(&mut [0; 4], 0)),
             errno(file.write_all_at(b"abcd", 0)),
+            errno(file.write_durably_at(b"abcd", 0)),
             errno(file.set_len(8_192)),
             errno(file.allocate(8_192)),
             errno(file.sync_data()),
@@ -304,13 +313,14 @@ mod tests {
         (0..failed.len()).filter(|&place| failed[place] == Some(EIO)).collect()
     }
 
-    const OPERATIONS: u64 = 24;
+    const OPERATIONS: u64 = 25;
 
     fn prepared() -> (FaultyFileSystem, Arc<dyn File>, Arc<dyn SegmentMap>) {
         let fs = faulty();
         let file = fs.create(Path::new("/file")).unwrap();
         fs.create(Path::new("/spare")).unwrap();
         file.allocate(8_192).unwrap();
+        file.sync_data().unwrap();
         let map = file.map_segment(8_192).unwrap();
         (fs, file, map)
     }
@@ -332,9 +342,9 @@ mod tests {
     fn a_sticky_fault_of_a_class_hits_that_class_until_it_is_cleared() {
         for (class, places) in [
             (OperationClass::Any, (0..OPERATIONS as usize).collect::<Vec<_>>()),
-            (Reads, vec![1, 3, 4, 10, 11, 12, 13, 14, 15, 20]),
-            (Writes, vec![0, 2, 5, 6, 7, 9, 16, 17, 18, 21, 22, 23]),
-            (Syncs, vec![8, 19]),
+            (Reads, vec![1, 3, 4, 10, 11, 12, 13, 14, 15, 21]),
+            (Writes, vec![0, 2, 5, 6, 7, 9, 16, 18, 19, 22, 23, 24]),
+            (Syncs, vec![8, 17, 20]),
         ] {
             let (fs, file, map) = prepared();
             fs.fail_at(1, Fault::errno(EIO).sticky().class(class));

@@ -64,9 +64,10 @@ impl MemoryFileSystem {
     }
 
     /// Operations that changed something so far: `create` (also of a lock file), `write_all_at`,
-    /// `map_write` (a store through a segment map), `set_len`, `allocate`, `sync_data`, `sync_dir`,
-    /// `rename`, `remove`, `hard_link`. Those that failed don't count, except that a `write_all_at`
-    /// that filled the disk counts if it wrote a part.
+    /// `map_write` (a store through a segment map), `set_len`, `allocate`, `sync_data`, `sync_range`
+    /// (what a `write_durably_at` does after its write), `sync_dir`, `rename`, `remove`, `hard_link`.
+    /// Those that failed don't count, except that a `write_all_at` that filled the disk counts if it
+    /// wrote a part.
     pub fn operation_count(&self) -> u64 {
         self.volume.state().operation_count
     }

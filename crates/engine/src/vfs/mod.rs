@@ -109,6 +109,9 @@ pub trait File: Send + Sync + Debug {
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Makes contents and length durable, stores through maps included (`fdatasync`).
     fn sync_data(&self) -> io::Result<()>;
+    /// Writes all of `buf` at `offset` and makes it durable (`RWF_DSYNC`); what was written elsewhere in
+    /// the file can stay unsynced.
+    fn write_durably_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
     /// Starts writing `[offset, offset+len)` back without waiting; a hint.
     fn start_writeback(&self, offset: u64, len: u64);
     /// Tells the page cache what to expect; a hint.

@@ -97,6 +97,21 @@ fn writing_past_the_end_fills_the_gap_with_zeros() {
 }
 
 #[test]
+fn a_durable_write_is_a_write() {
+    on_each(|fs, dir| {
+        let file = fs.create(&dir.join("file")).unwrap();
+        file.write_all_at(&[7; 10_000], 0).unwrap();
+        file.sync_data().unwrap();
+        file.write_durably_at(&[8; 5_000], 1_000).unwrap();
+        let mut expected = vec![7; 10_000];
+        expected[1_000..6_000].fill(8);
+        assert_eq!(read(&*file), expected);
+        let read_only = fs.open_read(&dir.join("file")).unwrap();
+        assert!(read_only.write_durably_at(b"no", 0).is_err());
+    });
+}
+
+#[test]
 fn reading_past_the_end_is_an_error() {
     on_each(|fs, dir| {
         let file = fs.create(&dir.join("file")).unwrap();

@@ -93,6 +93,13 @@ impl Contents {
         self.undo.clear();
     }
 
+    /// Makes the pages of a range durable, and no other, and a length that holds it.
+    pub(super) fn sync_range(&mut self, from: u64, end: u64) {
+        self.durable_len = self.durable_len.max(end);
+        let pages = place(from).0..end.div_ceil(PAGE_BYTES as u64) as usize;
+        self.undo.retain(|page, _| !pages.contains(page));
+    }
+
     /// What a crash leaves, all of it durable.
     pub(super) fn after_crash(&self, mode: CrashMode, chance: &mut Chance) -> Contents {
         let mut left = match mode {
@@ -222,6 +229,22 @@ mod tests {
 
     fn lose(contents: &Contents) -> Vec<u8> {
         bytes(&contents.after_crash(CrashMode::LoseUnsynced, &mut Chance::new(0, 0)))
+    }
+
+    #[test]
+    fn a_synced_range_is_kept_without_the_pages_beside_it() {
+        let mut contents = Contents::default();
+        contents.write(&[1; 3 * PAGE_BYTES], 0);
+        contents.sync();
+        contents.write(&[2; 3 * PAGE_BYTES], 0);
+        contents.sync_range(PAGE_BYTES as u64 + 7, PAGE_BYTES as u64 + 9);
+        let expected = [[1; PAGE_BYTES], [2; PAGE_BYTES], [1; PAGE_BYTES]].concat();
+        assert_eq!(lose(&contents), expected);
+
+        let mut grown = Contents::default();
+        grown.write(&[1; 3 * PAGE_BYTES], 0);
+        grown.sync_range(PAGE_BYTES as u64, 2 * PAGE_BYTES as u64);
+        assert_eq!(lose(&grown), [[0; PAGE_BYTES], [1; PAGE_BYTES]].concat());
     }
 
     #[test]

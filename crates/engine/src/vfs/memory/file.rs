@@ -104,6 +104,17 @@ impl File for MemoryFile {
         })
     }
 
+    fn write_durably_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(buf, offset)?;
+        self.volume.mutate("sync_range", &self.path, |state| {
+            if !state.sync_disabled {
+                let end = offset + buf.len() as u64;
+                self.cell.update(|contents| contents.sync_range(offset, end));
+            }
+            Ok(())
+        })
+    }
+
     fn start_writeback(&self, _offset: u64, _len: u64) {}
 
     fn advise(&self, _advice: Advice, _offset: u64, _len: u64) {}
