@@ -23,6 +23,10 @@ const ALIGNMENT: usize = 8;
 const FIRST_CHUNK_BYTES: usize = 16 << 10;
 /// Chunks of which 16 GiB could be made, more than any memtable comes to.
 const CHUNKS: usize = 20;
+/// A walk asks the processor for the record that is so many further on,
+const WALKED_AHEAD: usize = 8;
+/// and with it for so much of its key.
+const WALKED_KEY_BYTES: usize = 16;
 /// Of a record so much is asked of the processor ahead; it goes on by itself.
 const PREFETCHED_BYTES: usize = 1 << 10;
 const HEADER_BYTES: usize = 40;
@@ -197,21 +201,27 @@ impl Arena {
         self.end.load(Ordering::Relaxed)
     }
 
-    /// The records from `from` on in the order of their writing, and where a later walk goes on.
-    pub(super) fn walk(&self, from: Walk) -> (Vec<RecordRef>, Walk) {
+    /// Shows the records from `from` on in the order of their writing; where a later walk goes on.
+    pub(super) fn walk<'a>(
+        &'a self,
+        from: Walk,
+        mut visit: impl FnMut(RecordRef, Record<'a>),
+    ) -> Walk {
         let Walk { mut chunk, mut offset } = from;
         let end = locate(self.end.load(Ordering::Acquire));
-        let mut found = Vec::new();
         loop {
-            let used = self.chunks[chunk].get().map_or(0, |one| one.used.load(Ordering::Acquire));
-            while offset < used {
-                let place = chunk_start(chunk) + offset;
-                let record = RecordRef((place / ALIGNMENT) as u32);
-                found.push(record);
-                offset += self.record(record).bytes_in_all();
+            let published = self.chunks[chunk].get().map_or(&[][..], |chunk| chunk.published(0));
+            while offset < published.len() {
+                let record = Record { bytes: &published[offset..] };
+                let bytes = record.bytes_in_all();
+                // Those that follow are likely as long.
+                let ahead = record.bytes.as_ptr().wrapping_add(WALKED_AHEAD * bytes);
+                prefetch_range(ahead, HEADER_BYTES + WALKED_KEY_BYTES);
+                visit(RecordRef(((chunk_start(chunk) + offset) / ALIGNMENT) as u32), record);
+                offset += bytes;
             }
             if chunk >= end.0 {
-                return (found, Walk { chunk, offset });
+                return Walk { chunk, offset };
             }
             (chunk, offset) = (chunk + 1, 0);
         }
@@ -316,6 +326,13 @@ mod tests {
         EntryRef { seqno, written_at_ms: 7, expires_at_ms: seqno + 1, attributes: b"at", body }
     }
 
+    /// Records with their keys from `from` on, and where a walk goes on.
+    fn walked(arena: &Arena, from: Walk) -> (Vec<(RecordRef, Vec<u8>)>, Walk) {
+        let mut seen = Vec::new();
+        let rest = arena.walk(from, |at, record| seen.push((at, record.key().to_vec())));
+        (seen, rest)
+    }
+
     #[test]
     fn records_of_every_kind_come_back_whatever_chunk_they_are_in() {
         let arena = Arena::default();
@@ -343,11 +360,12 @@ mod tests {
             assert_eq!(found.prev(), *prev);
             assert_eq!(found.entry(), entry(*seqno, *body));
         }
-        let (walked, rest) = arena.walk(Walk::default());
-        assert!(walked.iter().eq(pushed.iter().map(|(record, ..)| record)));
-        assert!(arena.walk(rest).0.is_empty());
+        let (seen, rest) = walked(&arena, Walk::default());
+        let expected = pushed.iter().map(|(record, key, ..)| (*record, key.clone().into_bytes()));
+        assert!(seen.into_iter().eq(expected));
+        assert!(walked(&arena, rest).0.is_empty());
         let last = arena.push(b"last", &entry(1, BodyRef::Delete), None);
-        assert_eq!(arena.walk(rest).0, [last]);
+        assert_eq!(walked(&arena, rest).0, [(last, b"last".to_vec())]);
     }
 
     #[test]
@@ -362,7 +380,7 @@ mod tests {
     #[test]
     fn an_empty_arena_takes_nothing() {
         let arena = Arena::default();
-        assert!(arena.walk(Walk::default()).0.is_empty());
+        assert!(walked(&arena, Walk::default()).0.is_empty());
         assert!(arena.chunks.iter().all(|chunk| chunk.get().is_none()));
     }
 }

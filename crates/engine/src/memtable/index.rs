@@ -16,6 +16,8 @@ use crate::vfs::prefetch::prefetch;
 const SLOTS_MIN: usize = 64;
 /// Tables from the smallest to one with a slot for every tag.
 const TABLES: usize = 27;
+/// Slots of a page of memory.
+const PAGE_SLOTS: usize = 4096 / size_of::<AtomicU64>();
 /// What an empty slot holds; numbers are stored one higher.
 const EMPTY: u64 = 0;
 
@@ -40,7 +42,13 @@ impl Table {
     fn new(number: usize) -> Table {
         let slots = SLOTS_MIN << number;
         let shift = 32 - slots.ilog2();
-        Table { slots: (0..slots).map(|_| AtomicU64::new(EMPTY)).collect(), shift }
+        let slots: Box<[AtomicU64]> = (0..slots).map(|_| AtomicU64::new(EMPTY)).collect();
+        // A page that is read first is given as a shared one of zeros, and taken back from every
+        // processor when it is written to. So each is written to now.
+        for slot in slots.iter().step_by(PAGE_SLOTS).chain(slots.last()) {
+            slot.store(EMPTY, Ordering::Relaxed);
+        }
+        Table { slots, shift }
     }
 
     /// The first slot that `wanted` accepts, or the empty one that ends the search.

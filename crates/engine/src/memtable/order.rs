@@ -37,10 +37,10 @@ pub(super) struct Order {
 impl Order {
     /// Runs that hold every record published before.
     pub(super) fn runs(&mut self, arena: &Arena) -> Vec<Arc<Run>> {
-        let (records, walked) = arena.walk(self.walked);
-        self.walked = walked;
-        if !records.is_empty() {
-            let mut run = Run::sort(arena, &records);
+        let mut written = Written::default();
+        self.walked = arena.walk(self.walked, |at, record| written.push(at, record.key()));
+        if !written.records.is_empty() {
+            let mut run = written.sort(arena);
             while let Some(older) =
                 self.runs.pop_if(|older| older.records.len() < TIMES_AS_LONG * run.records.len())
             {
@@ -66,23 +66,43 @@ fn compare_whole(arena: &Arena, a: RecordRef, b: RecordRef) -> Ordering {
     key::compare(a.key(), a.seqno(), b.key(), b.seqno())
 }
 
-impl Run {
-    fn sort(arena: &Arena, records: &[RecordRef]) -> Run {
-        let first = arena.record(records[0]).key();
-        let mut common = first.len();
-        for &record in records {
-            let key = arena.record(record).key();
-            common = key::common_prefix(&first[..common], key);
+/// Records as they were written, each looked at once on its way to a run.
+#[derive(Default)]
+struct Written<'a> {
+    /// What the keys so far begin with.
+    common: &'a [u8],
+    /// Eight bytes of each key behind that, and the record.
+    records: Vec<(u64, RecordRef)>,
+    /// Of so many records at the front the bytes are of another place: more was common to them.
+    stale: usize,
+}
+
+impl<'a> Written<'a> {
+    fn push(&mut self, record: RecordRef, key: &'a [u8]) {
+        if self.records.is_empty() {
+            self.common = key;
         }
-        let with_prefix =
-            |&record: &RecordRef| (key::word(&arena.record(record).key()[common..]), record);
-        let mut records: Box<[_]> = records.iter().map(with_prefix).collect();
+        let common = key::common_prefix(self.common, key);
+        if common < self.common.len() {
+            self.common = &self.common[..common];
+            self.stale = self.records.len();
+        }
+        self.records.push((key::word(&key[common..]), record));
+    }
+
+    fn sort(self, arena: &Arena) -> Run {
+        let Written { common, mut records, stale } = self;
+        for (word, record) in &mut records[..stale] {
+            *word = key::word(&arena.record(*record).key()[common.len()..]);
+        }
         records.sort_unstable_by(|&(a, left), &(b, right)| {
             a.cmp(&b).then_with(|| compare_whole(arena, left, right))
         });
-        Run { common: first[..common].into(), records }
+        Run { common: common.into(), records: records.into() }
     }
+}
 
+impl Run {
     fn merge(arena: &Arena, left: &Run, right: &Run) -> Run {
         let same = key::common_prefix(&left.common, &right.common);
         let mut merged = Vec::with_capacity(left.records.len() + right.records.len());

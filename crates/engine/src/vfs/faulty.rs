@@ -2,7 +2,8 @@
 //!
 //! Every fallible call, of the file system, its files and its segment maps, has an ordinal. The call
 //! that a fault hits doesn't reach the file system below (but for half of a short write, and the writing
-//! of a durable write, whose sync is what fails), so a failed sync leaves everything unsynced. Stores through a segment map can't fail and aren't counted.
+//! of a durable write, whose sync is what fails), so a failed sync leaves everything unsynced. Stores
+//! through a segment map can't fail and aren't counted.
 
 use std::fmt::{self, Debug};
 use std::io;
