@@ -32,6 +32,11 @@ pub(super) const PIECE_BYTES: u64 = 64 << 10;
 /// Bytes a writer backs when the thread has not come by.
 const CATCH_UP_BYTES: u64 = 128 << 10;
 
+/// Bytes that the processor is asked for behind each record. The zeros there were written on another
+/// one; each line that a store waits for holds up the release of the lock that orders writes, which waits
+/// for all stores: fills and overwrites of 100 bytes take 0.95 of the processor time.
+const EXPECTED_BYTES: u64 = 320;
+
 /// No system's pages are larger, huge ones apart, which files don't get.
 const PAGE_BYTES_MAX: u64 = 64 << 10;
 
@@ -171,6 +176,13 @@ impl AheadMap {
     /// Asks the processor for a range that will be read soon.
     pub(super) fn prefetch(&self, offset: u64, len: usize) {
         self.map.prefetch(offset, len);
+    }
+
+    /// Asks the processor for what the next record will be stored in, behind one that ends at `end`.
+    #[inline]
+    pub(super) fn expect_after(&self, end: u64) {
+        let len = EXPECTED_BYTES.min(self.capacity.saturating_sub(end));
+        self.map.prefetch_for_writing(end, len as usize);
     }
 
     /// Whether a slice still lives.

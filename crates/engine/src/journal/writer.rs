@@ -360,4 +360,5 @@ fn store_parts(
         }
     }
     map.write(offset, head);
+    map.expect_after(at);
 }

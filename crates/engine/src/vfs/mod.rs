@@ -147,6 +147,8 @@ pub trait SegmentMap: Send + Sync + Debug {
     }
     /// Asks the processor for a range that will be read soon. A hint.
     fn prefetch(&self, _offset: u64, _len: usize) {}
+    /// Asks the processor for a range that will be stored in soon. A hint.
+    fn prefetch_for_writing(&self, _offset: u64, _len: usize) {}
     /// Prepares a range for being written back, so that this costs the process less. It keeps its
     /// bytes, in memory and in every slice. A hint. Requires: nothing is stored in it any more, until
     /// it is populated again.

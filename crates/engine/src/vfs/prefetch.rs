@@ -21,6 +21,21 @@ pub fn prefetch_range(address: *const u8, len: usize) {
     }
 }
 
+/// Asks for all cache lines of a range that will be stored in, from whichever processor has them.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn prefetch_for_writing(address: *const u8, len: usize) {
+    for at in (0..len).step_by(CACHE_LINE_BYTES) {
+        let line = address.wrapping_add(at);
+        // SAFETY: a hint, which the processor ignores for an address that can't be written. There is no
+        // intrinsic that makes this instruction of processors that all of x86-64 isn't sure to have; those
+        // without it take it for none.
+        unsafe {
+            core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+        }
+    }
+}
+
 /// Waits for all cache lines of these bytes at once: one load of each, none of which depends on another.
 #[inline]
 pub fn touch(bytes: &[u8]) {
@@ -32,3 +47,8 @@ pub fn touch(bytes: &[u8]) {
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 pub fn prefetch(_address: *const u8) {}
+
+/// Nothing, as above.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub fn prefetch_for_writing(_address: *const u8, _len: usize) {}

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::{read_exact, write_all, write_zeros};
 use crate::vfs::SegmentMap;
-use crate::vfs::prefetch::prefetch_range;
+use crate::vfs::prefetch::{prefetch_for_writing, prefetch_range};
 
 /// Bytes that `populate` reads and writes at a time where the kernel can't do it.
 const REWRITE_BYTES: usize = 1 << 20;
@@ -141,6 +141,11 @@ impl SegmentMap for DiskSegmentMap {
     fn prefetch(&self, offset: u64, len: usize) {
         let start = self.check(offset, len as u64);
         prefetch_range(self.map.as_ptr().wrapping_add(start), len);
+    }
+
+    fn prefetch_for_writing(&self, offset: u64, len: usize) {
+        let start = self.check(offset, len as u64);
+        prefetch_for_writing(self.map.as_ptr().wrapping_add(start), len);
     }
 
     fn release(&self, offset: u64, len: u64) {
