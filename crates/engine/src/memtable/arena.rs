@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{SeqNo, ValueKind};
-use crate::vfs::prefetch::{prefetch, prefetch_range};
+use crate::vfs::prefetch::prefetch_range;
 
 /// Records stand at multiples of this, and are numbered by it.
 const ALIGNMENT: usize = 8;
@@ -186,7 +186,8 @@ impl Arena {
     /// Asks the processor for the front of a record that will soon be looked at.
     #[inline]
     pub(super) fn prefetch_front(&self, record: RecordRef) {
-        prefetch(self.record(record).bytes.as_ptr());
+        // It stands across two lines more often than not.
+        prefetch_range(self.record(record).bytes.as_ptr(), HEADER_BYTES);
     }
 
     /// Asks the processor for a record that will soon be looked at, by what its front says of its size.
