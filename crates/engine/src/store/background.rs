@@ -126,9 +126,18 @@ impl Inner {
         if self.is_resting() {
             return false;
         }
-        let (start, synced) = self.unnamed();
+        let (start, mut synced) = self.unnamed();
         if start.is_none() && synced.is_none() {
             return false;
+        }
+        if self.sync.has_unsynced_values() {
+            // The next flush would have to: what it waits for is bounded by syncing segment by segment.
+            let position = self.commit.lock().writer.position();
+            if let Err(error) = self.sync_upto(position.lsn) {
+                self.note_background_error(&error);
+                return true;
+            }
+            synced = self.unnamed().1;
         }
         let mut tree = self.tree.lock();
         let mut edit = VersionEdit { journal_newest: start, ..VersionEdit::default() };
