@@ -27,7 +27,6 @@ pub struct PreparedGroup<'a> {
     value_bytes: u32,
     inline_max_bytes: usize,
     count: u32,
-    has_pointers: bool,
 }
 
 /// The values of a group; a group of one allocates nothing for them.
@@ -103,7 +102,7 @@ impl<'a> PreparedGroup<'a> {
 
     /// Whether a value of it stays in the journal, and is pointed at.
     pub(super) fn has_pointers(&self) -> bool {
-        self.has_pointers
+        self.values().iter().any(|value| !self.is_inline(value))
     }
 
     /// Bytes the record takes in the journal.
@@ -166,7 +165,6 @@ impl<'a> PreparedGroup<'a> {
             value_bytes: 0,
             inline_max_bytes,
             count: 0,
-            has_pointers: false,
         }
     }
 
@@ -177,7 +175,6 @@ impl<'a> PreparedGroup<'a> {
 
     fn push_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64, attributes: &[u8]) {
         let kind = if self.is_inline(value) { ValueKind::Put } else { ValueKind::PutRef };
-        self.has_pointers |= kind == ValueKind::PutRef;
         let head = PutHead { expires_at_ms, attributes };
         encode_put(&mut self.meta, kind, key, value.len() as u64, checksum::crc32c(value), head);
         self.value_bytes += value.len() as u32;

@@ -201,11 +201,6 @@ impl File for TestFile {
         self.faults.lock().change()
     }
 
-    fn write_durably_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.write_all_at(buf, offset)?;
-        self.sync_data()
-    }
-
     fn start_writeback(&self, _offset: u64, _len: u64) {}
 
     fn advise(&self, _advice: Advice, _offset: u64, _len: u64) {}

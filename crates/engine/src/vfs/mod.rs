@@ -111,7 +111,10 @@ pub trait File: Send + Sync + Debug {
     fn sync_data(&self) -> io::Result<()>;
     /// Writes all of `buf` at `offset` and makes it durable (`RWF_DSYNC`); what was written elsewhere in
     /// the file can stay unsynced.
-    fn write_durably_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+    fn write_durably_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(buf, offset)?;
+        self.sync_data()
+    }
     /// Starts writing `[offset, offset+len)` back without waiting; a hint.
     fn start_writeback(&self, offset: u64, len: u64);
     /// Tells the page cache what to expect; a hint.
