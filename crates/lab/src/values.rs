@@ -204,8 +204,11 @@ impl BlockWords {
         for bytes in words.by_ref() {
             difference |= u64::from_le_bytes(bytes.try_into().expect("8 bytes")) ^ self.filler;
         }
-        let tail = words.remainder();
-        difference == 0 && *tail == self.filler.to_le_bytes()[..tail.len()]
+        // Byte by byte: a comparison of slices would be a call.
+        for (found, filler) in words.remainder().iter().zip(self.filler.to_le_bytes()) {
+            difference |= u64::from(found ^ filler);
+        }
+        difference == 0
     }
 }
 
