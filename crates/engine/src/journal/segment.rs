@@ -27,8 +27,13 @@ use crate::vfs::{Advice, File, FileSystem};
 /// Bytes of the smallest page that the system reads.
 const PAGE_BYTES: u64 = 4 << 10;
 
-/// Of a value that is read soon so much is asked for; the processor goes on by itself.
-const PREFETCHED_BYTES: usize = 4 << 10;
+/// Of a value that is read soon so much is asked for; the processor goes on by itself. A core waits for 12
+/// to 16 lines at a time, and whoever asks for more waits with it: of values of 1 KiB a scan takes 0.90,
+/// 0.86, 0.77 and 1 of the time with 256 bytes, 512, 768 and all.
+const PREFETCHED_BYTES: usize = 768;
+
+/// Of a value that is read now so many lines are waited for at once.
+const TOUCHED_BYTES: usize = 4 << 10;
 
 /// Where the journal's files are and how they are read.
 #[derive(Debug)]
@@ -302,7 +307,7 @@ impl Segment {
 
     fn check_value(&self, value: &[u8], offset: u64, checksum: u32) -> Result<()> {
         // The checksum's steps depend on each other: it would wait for a value's lines a few at a time.
-        touch(&value[..value.len().min(PREFETCHED_BYTES)]);
+        touch(&value[..value.len().min(TOUCHED_BYTES)]);
         if checksum::crc32c(value) == checksum || is_planted(Bug::SkipChecksum) {
             return Ok(());
         }
