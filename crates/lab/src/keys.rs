@@ -199,7 +199,9 @@ mod tests {
 
     #[test]
     fn foreign_bytes_are_no_key() {
-        for foreign in [&b""[..], b"a/b", b"x-----------------0", b"zzzzzzzzzzz", b"F----------", b"-\xff\xff"] {
+        for foreign in
+            [&b""[..], b"a/b", b"x-----------------0", b"zzzzzzzzzzz", b"F----------", b"-\xff\xff"]
+        {
             assert_eq!(KeyNumber::read(foreign), None, "{foreign:?}");
         }
         // The least and the greatest of eleven digits that fit 64 bits.

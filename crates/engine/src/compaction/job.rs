@@ -15,7 +15,6 @@ use super::retain::Retain;
 use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
 use crate::head::{BodyRef, ValuePointer};
-use crate::iter::merging::Source;
 use crate::iter::{InternalIterator, MergingIterator};
 use crate::key::{SEQNO_MAX, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
@@ -26,9 +25,9 @@ use crate::vfs::FileSystem;
 const CANCEL_CHECK_ENTRIES: u64 = 1024;
 
 /// What to merge and how.
-pub struct Job<'a> {
+pub struct Job<'a, S> {
     /// Sorted sources that share no (key, SeqNo).
-    pub sources: Vec<Source>,
+    pub sources: Vec<S>,
     /// Every range deletion of the sources.
     pub range_tombstones: Vec<RangeTombstone>,
     /// First key of the slice; `None` is the first of all.
@@ -61,8 +60,8 @@ pub struct JobResult {
 }
 
 /// Runs a job. On an error, or when it was cancelled (`Error::Busy`), nothing is left behind.
-pub fn run(
-    job: Job<'_>,
+pub fn run<S: InternalIterator>(
+    job: Job<'_, S>,
     fs: &Arc<dyn FileSystem>,
     next_file_number: &AtomicU64,
     options: OutputOptions,

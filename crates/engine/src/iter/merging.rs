@@ -14,9 +14,6 @@ use crate::error::Result;
 use crate::head::{Entry, EntryRef, ValuePointer};
 use crate::key::{self, SeqNo};
 
-/// A boxed source.
-pub type Source = Box<dyn InternalIterator>;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Forward,
@@ -27,8 +24,8 @@ enum Direction {
 const NOBODY: usize = usize::MAX;
 
 /// The merge of several sources.
-pub struct MergingIterator {
-    sources: Vec<Source>,
+pub struct MergingIterator<S> {
+    sources: Vec<S>,
     /// Of each source a number by which most comparisons need neither source: the smaller yields first.
     /// It is made of the front of the key; a source that has ended has the largest.
     ranks: Vec<u128>,
@@ -40,9 +37,9 @@ pub struct MergingIterator {
     direction: Direction,
 }
 
-impl MergingIterator {
+impl<S: InternalIterator> MergingIterator<S> {
     /// The merge of these sources; not valid until a seek.
-    pub fn new(sources: Vec<Source>) -> Self {
+    pub fn new(sources: Vec<S>) -> Self {
         let ranks = vec![u128::MAX; sources.len()];
         let tree = vec![NOBODY; sources.len()];
         MergingIterator { sources, ranks, tree, live: 0, direction: Direction::Forward }
@@ -129,7 +126,7 @@ impl MergingIterator {
     fn seek_all(
         &mut self,
         direction: Direction,
-        mut seek: impl FnMut(&mut Source) -> Result<()>,
+        mut seek: impl FnMut(&mut S) -> Result<()>,
     ) -> Result<()> {
         self.live = 0;
         for source in &mut self.sources {
@@ -165,13 +162,13 @@ impl MergingIterator {
         Ok(())
     }
 
-    fn winner(&self) -> &Source {
+    fn winner(&self) -> &S {
         assert!(self.valid(), "a merge is asked while it is valid");
         &self.sources[self.tree[0]]
     }
 }
 
-impl InternalIterator for MergingIterator {
+impl<S: InternalIterator> InternalIterator for MergingIterator<S> {
     fn seek_to_first(&mut self) -> Result<()> {
         self.seek_all(Direction::Forward, |source| source.seek_to_first())
     }
@@ -188,6 +185,7 @@ impl InternalIterator for MergingIterator {
         self.seek_all(Direction::Backward, |source| source.seek_before(user_key))
     }
 
+    #[inline]
     fn next(&mut self) -> Result<()> {
         assert!(self.valid(), "a merge is moved while it is valid");
         if self.direction == Direction::Backward {
@@ -206,14 +204,17 @@ impl InternalIterator for MergingIterator {
         self.settle(moved)
     }
 
+    #[inline]
     fn valid(&self) -> bool {
         self.live > 0
     }
 
+    #[inline]
     fn internal_key(&self) -> (&[u8], SeqNo) {
         self.winner().internal_key()
     }
 
+    #[inline]
     fn entry(&self) -> Result<EntryRef<'_>> {
         self.winner().entry()
     }
@@ -222,10 +223,12 @@ impl InternalIterator for MergingIterator {
         self.winner().owned_entry()
     }
 
+    #[inline]
     fn expiry(&self) -> Result<Option<u64>> {
         self.winner().expiry()
     }
 
+    #[inline]
     fn inline_value(&self) -> Result<Option<&[u8]>> {
         self.winner().inline_value()
     }
@@ -319,7 +322,7 @@ mod tests {
             all.sort_by(order);
             let sources = lists.into_iter().map(|mut items| {
                 items.sort_by(order);
-                Box::new(List { items, at: None }) as Source
+                List { items, at: None }
             });
             let mut merged = MergingIterator::new(sources.collect());
             let mut model = List { items: all, at: None };

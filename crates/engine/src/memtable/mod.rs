@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arena::Arena;
 use index::Index;
-use order::{Order, RunCursor};
+use order::Order;
+pub use order::RunCursor;
 
 use crate::head::EntryRef;
-use crate::iter::merging::Source;
 use crate::key::{self, SeqNo};
 use crate::lock::Mutex;
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
@@ -177,11 +177,10 @@ impl Memtable {
     }
 
     /// Cursors that show, between them, every entry added so far.
-    pub fn sources(self: &Arc<Self>) -> impl Iterator<Item = Source> {
+    pub fn sources(self: &Arc<Self>) -> impl Iterator<Item = RunCursor> {
         let runs = self.order.lock().runs(&self.arena);
         let memtable = self.clone();
-        runs.into_iter()
-            .map(move |run| -> Source { Box::new(RunCursor::new(memtable.clone(), run)) })
+        runs.into_iter().map(move |run| RunCursor::new(memtable.clone(), run))
     }
 }
 
@@ -218,7 +217,7 @@ mod tests {
         memtable.find(key, key::hash(key), max_seqno).map(|entry| entry.to_entry())
     }
 
-    fn cursor(memtable: &Arc<Memtable>) -> MergingIterator {
+    fn cursor(memtable: &Arc<Memtable>) -> MergingIterator<RunCursor> {
         MergingIterator::new(memtable.sources().collect())
     }
 

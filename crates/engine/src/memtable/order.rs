@@ -158,7 +158,7 @@ impl Run {
 
 /// A cursor over one run.
 #[derive(Debug)]
-pub(super) struct RunCursor {
+pub struct RunCursor {
     memtable: Arc<Memtable>,
     run: Arc<Run>,
     /// The record it is on; the run's length when it is on none.
@@ -203,6 +203,7 @@ impl InternalIterator for RunCursor {
         Ok(())
     }
 
+    #[inline]
     fn next(&mut self) -> Result<()> {
         assert!(self.valid(), "next is called on a valid cursor");
         self.at += 1;
@@ -222,15 +223,18 @@ impl InternalIterator for RunCursor {
         Ok(())
     }
 
+    #[inline]
     fn valid(&self) -> bool {
         self.at < self.run.records.len()
     }
 
+    #[inline]
     fn internal_key(&self) -> (&[u8], SeqNo) {
         let record = self.record();
         (record.key(), record.seqno())
     }
 
+    #[inline]
     fn entry(&self) -> Result<EntryRef<'_>> {
         Ok(self.record().entry())
     }

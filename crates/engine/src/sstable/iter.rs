@@ -254,6 +254,7 @@ impl InternalIterator for TableIter {
         }
     }
 
+    #[inline]
     fn next(&mut self) -> Result<()> {
         assert!(self.valid, "next is called on a valid cursor");
         self.valid = false;
@@ -273,10 +274,12 @@ impl InternalIterator for TableIter {
         }
     }
 
+    #[inline]
     fn valid(&self) -> bool {
         self.valid
     }
 
+    #[inline]
     fn internal_key(&self) -> (&[u8], SeqNo) {
         assert!(self.valid, "internal_key is called on a valid cursor");
         (&self.key, self.seqno)
@@ -293,10 +296,12 @@ impl InternalIterator for TableIter {
         Ok(self.entry()?.slices_of(&self.bytes))
     }
 
+    #[inline]
     fn expiry(&self) -> Result<Option<u64>> {
         if self.tail.is_lasting_value() { Ok(Some(0)) } else { Ok(self.entry()?.expiry()) }
     }
 
+    #[inline]
     fn inline_value(&self) -> Result<Option<&[u8]>> {
         if !self.tail.is_inline() {
             return Ok(None);

@@ -14,7 +14,6 @@ use crate::compaction::output::OutputTable;
 use crate::compaction::pick::{self, Choice, Merge, PickOptions, Slice};
 use crate::error::Result;
 use crate::file_name;
-use crate::iter::merging::Source;
 use crate::key::SeqNo;
 use crate::stages::{Stage, Stopwatch, Trace};
 use crate::version::{LiveTable, RunIter, TableMeta};
@@ -77,9 +76,9 @@ impl Inner {
     fn merge(&self, merge: &Merge, snapshots: &[SeqNo], trace: &mut Trace<'_>) -> Result<()> {
         let reading = Arc::new(Stopwatch::default());
         let segments = self.state.load().segments.clone();
-        let sources = merge.inputs.iter().map(|input| -> Source {
+        let sources = merge.inputs.iter().map(|input| {
             let (tables, places) = (Arc::new(input.tables.clone()), 0..input.tables.len());
-            Box::new(RunIter::new(tables, places, false).timed(reading.clone()))
+            RunIter::new(tables, places, false).timed(reading.clone())
         });
         let job = Job {
             sources: sources.collect(),

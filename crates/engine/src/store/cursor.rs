@@ -11,11 +11,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::runs_passed::RunsPassed;
+use super::sorted_run::SortedRun;
 use super::state::{ReadState, ValueRef};
 use super::{KeyHead, KeyValue, ScanOptions};
 use crate::error::{Error, Result};
 use crate::head::{Body, BodyRef, Entry, Head};
-use crate::iter::merging::Source;
 use crate::iter::{InternalIterator, MergingIterator};
 use crate::key::{self, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones, newest};
@@ -75,7 +75,7 @@ pub struct Cursor {
     state: Arc<ReadState>,
     clock: Arc<dyn Clock>,
     recorder: Arc<Recorder>,
-    merged: MergingIterator,
+    merged: MergingIterator<SortedRun>,
     range_tombstones: Vec<Arc<RangeTombstones>>,
     seqno: SeqNo,
     bounds: Bounds,
@@ -112,11 +112,11 @@ impl Cursor {
         options: &ScanOptions,
     ) -> Cursor {
         let bounds = Bounds::of(options);
-        let mut sources: Vec<Source> = Vec::new();
+        let mut sources: Vec<SortedRun> = Vec::new();
         let mut range_tombstones = Vec::new();
         for memtable in state.memtables() {
             if !memtable.is_empty() {
-                sources.extend(memtable.sources());
+                sources.extend(memtable.sources().map(SortedRun::Memory));
                 range_tombstones.extend(memtable.range_tombstones());
             }
         }
@@ -125,7 +125,7 @@ impl Cursor {
         for (_, run) in state.version.runs() {
             let places = run.places(start, end);
             if !places.is_empty() {
-                sources.push(Box::new(RunIter::new(run.tables.clone(), places, true)));
+                sources.push(SortedRun::Tables(RunIter::new(run.tables.clone(), places, true)));
             }
         }
         let runs_passed = RunsPassed::new(sources.len() - of_memtables);

@@ -9,6 +9,7 @@ mod stage_tests;
 mod state;
 mod stats;
 mod runs_passed;
+mod sorted_run;
 mod cursor;
 mod snapshot;
 mod inner;

@@ -122,6 +122,7 @@ impl InternalIterator for RunIter {
         if self.is_visible() { Ok(()) } else { self.last_before(at) }
     }
 
+    #[inline]
     fn next(&mut self) -> Result<()> {
         let (at, iter) = self.current.as_mut().expect("the cursor is valid");
         iter.next()?;
@@ -139,14 +140,17 @@ impl InternalIterator for RunIter {
         if self.is_visible() { Ok(()) } else { self.last_before(at) }
     }
 
+    #[inline]
     fn valid(&self) -> bool {
         self.current.as_ref().is_some_and(|(_, iter)| iter.valid())
     }
 
+    #[inline]
     fn internal_key(&self) -> (&[u8], SeqNo) {
         self.current().internal_key()
     }
 
+    #[inline]
     fn entry(&self) -> Result<EntryRef<'_>> {
         self.current().entry()
     }
@@ -155,10 +159,12 @@ impl InternalIterator for RunIter {
         self.current().owned_entry()
     }
 
+    #[inline]
     fn expiry(&self) -> Result<Option<u64>> {
         self.current().expiry()
     }
 
+    #[inline]
     fn inline_value(&self) -> Result<Option<&[u8]>> {
         self.current().inline_value()
     }
