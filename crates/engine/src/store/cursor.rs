@@ -125,7 +125,8 @@ impl Cursor {
         for (_, run) in state.version.runs() {
             let places = run.places(start, end);
             if !places.is_empty() {
-                sources.push(SortedRun::Tables(RunIter::new(run.tables.clone(), places, true)));
+                let run = RunIter::new(run.tables.clone(), places, true);
+                sources.push(SortedRun::Tables(Box::new(run)));
             }
         }
         let runs_passed = RunsPassed::new(sources.len() - of_memtables);
