@@ -310,6 +310,27 @@ mod tests {
     }
 
     #[test]
+    fn looks_pay_for_one_run() {
+        let (mut writer, memtable) = memtable();
+        let mut written = 0..;
+        let mut fill = |count| {
+            for at in written.by_ref().take(count) {
+                put(
+                    &mut writer,
+                    &u64::wrapping_mul(at, 0x9e37_79b9_7f4a_7c15).to_be_bytes(),
+                    at + 1,
+                );
+            }
+            memtable.sources().count()
+        };
+        assert_eq!(fill(10_000), 1);
+        assert_eq!(fill(100), 2, "a merge of ten thousand isn't paid for by one look");
+        let looks = std::iter::repeat_with(|| memtable.sources().count());
+        let looks = looks.take_while(|&runs| runs > 1).count();
+        assert!((100..1000).contains(&looks), "{looks} looks");
+    }
+
+    #[test]
     fn readers_see_everything_up_to_what_was_made_visible_while_it_grows() {
         let (mut writer, memtable) = memtable();
         let visible = AtomicU64::new(0);
