@@ -36,6 +36,13 @@ pub struct SegmentOptions {
     pub seed: u64,
 }
 
+impl SegmentOptions {
+    /// Whether a new file is written all over before it is a segment.
+    pub(super) fn writes_new_files(&self) -> bool {
+        self.zero_ahead && !self.is_mapped
+    }
+}
+
 /// A segment that is ready to be written, without an open file.
 #[derive(Debug)]
 pub(super) struct Spare {
@@ -198,7 +205,7 @@ impl SegmentMaker {
         let file = self.files.fs.create(temporary);
         let file = file.map_err(|source| Error::io("create", temporary, source))?;
         file.allocate(capacity).map_err(|source| Error::io("allocate", temporary, source))?;
-        if self.options.zero_ahead && !self.options.is_mapped {
+        if self.options.writes_new_files() {
             let zeros = vec![0; PIECE_BYTES.min(capacity) as usize];
             for offset in (0..capacity).step_by(PIECE_BYTES as usize) {
                 let piece = PIECE_BYTES.min(capacity - offset) as usize;

@@ -35,6 +35,9 @@ const PREFETCHED_BYTES: usize = 768;
 /// Of a value that is read now so many lines are waited for at once.
 const TOUCHED_BYTES: usize = 4 << 10;
 
+/// Once this part of a segment is used, as a divisor, there should be a successor.
+const SUCCESSOR_SHARE: u64 = 2;
+
 /// Where the journal's files are and how they are read.
 #[derive(Debug)]
 pub struct JournalFiles {
@@ -85,6 +88,8 @@ pub struct Segment {
     /// Offset behind the last complete record.
     end: AtomicU64,
     is_sealed: AtomicBool,
+    /// Somebody was told that there should be a successor.
+    is_successor_asked: AtomicBool,
     /// A value in it is, or was, pointed at.
     holds_values: AtomicBool,
     /// The file was shortened below `capacity`.
@@ -117,6 +122,7 @@ impl Segment {
             capacity,
             end: AtomicU64::new(SEGMENT_HEADER_BYTES),
             is_sealed: AtomicBool::new(false),
+            is_successor_asked: AtomicBool::new(false),
             holds_values: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
             may_be_linked: AtomicBool::new(false),
@@ -141,6 +147,7 @@ impl Segment {
             capacity,
             end: AtomicU64::new(end),
             is_sealed: AtomicBool::new(true),
+            is_successor_asked: AtomicBool::new(true),
             holds_values: AtomicBool::new(true),
             is_cut: AtomicBool::new(false),
             // Only of a file that was made since the store was opened it is known that it has one name.
@@ -203,10 +210,22 @@ impl Segment {
         self.map.as_ref().map_or(Ok(false), |map| map.back_ahead(self.end(), &self.path))
     }
 
-    /// Whether `back_ahead` should be called; true once until it is.
+    /// Whether `back_ahead` should be called, true once until it is; without a map whether a successor is
+    /// needed, true once.
     #[inline]
     pub fn asks_for_more(&self) -> bool {
-        self.map.as_ref().is_some_and(|map| map.asks_for_more(self.end()))
+        match &self.map {
+            Some(map) => map.asks_for_more(self.end()),
+            None => {
+                self.needs_successor() && !self.is_successor_asked.swap(true, Ordering::Relaxed)
+            }
+        }
+    }
+
+    /// Whether so much is used that another should be ready soon.
+    #[inline]
+    pub(super) fn needs_successor(&self) -> bool {
+        self.end() >= self.capacity / SUCCESSOR_SHARE
     }
 
     /// The map it is written through, if it is.

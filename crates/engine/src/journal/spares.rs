@@ -1,7 +1,9 @@
 //! Segments held ready ahead of need, and files of dead segments kept for their next use: how many, how
 //! large, and for how long.
 //!
-//! 1. A background thread calls `prepare` until it says that there is nothing to do.
+//! 1. A background thread calls `prepare` until it says that there is nothing to do. Where a new file is
+//!    first written all over, which keeps the disk from the syncs that writers wait for, that begins once
+//!    half of the first segment is used.
 //! 2. The writer calls `take` when its segment is full; it costs the opening of a file.
 //! 3. The store calls `give_back` with segments that nothing refers to any more.
 //! 4. A store at rest calls `rest`, and holds little more than its data then.
@@ -36,6 +38,8 @@ struct Inner {
     /// Spares to hold ready.
     wanted: usize,
     preparing: usize,
+    /// So much is written that spares will be needed.
+    is_begun: bool,
     returned: Vec<Returned>,
     /// No spare was wanted since the store came to rest.
     is_resting: bool,
@@ -73,6 +77,7 @@ impl SegmentPool {
             ready: VecDeque::new(),
             wanted: SPARES_MIN,
             preparing: 0,
+            is_begun: !options.writes_new_files(),
             returned: Vec::new(),
             is_resting: false,
         };
@@ -109,6 +114,7 @@ impl SegmentPool {
             let mut inner = self.inner.lock();
             let ready = std::mem::replace(&mut inner.ready, smallest.into());
             inner.wanted = SPARES_MIN;
+            inner.is_begun = !self.options.writes_new_files();
             inner.is_resting = true;
             (ready, std::mem::take(&mut inner.returned))
         };
@@ -153,10 +159,11 @@ impl SegmentPool {
         self.scale_bytes.load(Ordering::Relaxed).saturating_sub(dead)
     }
 
-    /// Whether `prepare` would make a segment.
-    pub fn wants_spare(&self) -> bool {
-        let inner = self.inner.lock();
-        inner.missing() > 0
+    /// Whether it is time for `prepare`, now that `active` takes the writes.
+    pub fn wants_spare(&self, active: &Segment) -> bool {
+        let mut inner = self.inner.lock();
+        inner.is_begun |= active.needs_successor();
+        inner.is_begun && inner.missing() > 0
     }
 
     /// Makes the spares ready that are missing, from returned files as far as there are any; false when

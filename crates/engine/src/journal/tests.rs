@@ -645,6 +645,37 @@ fn a_segment_of_a_newer_version_or_of_another_number_is_refused() {
 }
 
 #[test]
+fn spares_that_are_written_all_over_wait_until_half_of_a_segment_is_used() {
+    for (bench, waits) in [(Bench::pread(), true), (Bench::mapped(), false)] {
+        let options = SegmentOptions {
+            is_mapped: bench.is_mapped,
+            zero_ahead: true,
+            segment_bytes_min: SEGMENT_BYTES,
+            segment_bytes_max: SEGMENT_BYTES,
+            reserve_bytes: 0,
+            seed: 1,
+        };
+        let pool = SegmentPool::new(bench.files.clone(), options, bench.next_file_number.clone());
+        let mut journal = TestJournal { pool: Arc::new(pool), ..bench.journal() };
+        journal.writer =
+            JournalWriter::new(journal.pool.clone(), journal.sync.clone(), Default::default());
+        let (mut segments, mut asked) = (0, 0);
+        while segments < 2 {
+            let put = journal.put(b"key", &[7; 300]);
+            segments += usize::from(put.has_rotated);
+            let is_half = put.segment.end() >= SEGMENT_BYTES / 2;
+            let is_time = !waits || is_half || segments == 2;
+            assert_eq!(journal.pool.wants_spare(&put.segment), is_time);
+            asked += usize::from(put.segment.asks_for_more());
+            assert!(!waits || asked == usize::from(is_time), "the thread is asked once, at half");
+        }
+        journal.pool.rest().unwrap();
+        let segment = journal.put(b"key", b"value").segment;
+        assert_eq!(journal.pool.wants_spare(&segment), !waits, "a store at rest has its one spare");
+    }
+}
+
+#[test]
 fn segments_grow_with_the_journal() {
     let bench = Bench::pread();
     let options = SegmentOptions {

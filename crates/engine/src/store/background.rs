@@ -199,8 +199,9 @@ impl Inner {
 
     /// Makes one journal segment ready ahead of need; whether it did.
     fn prepare_spare(&self) -> bool {
+        let active = self.log.lock().last().map(|log| log.segment.clone());
         let is_at_rest = self.settled.load(Ordering::Relaxed);
-        if is_at_rest || self.log.lock().is_empty() || !self.pool.wants_spare() {
+        if is_at_rest || !active.is_some_and(|active| self.pool.wants_spare(&active)) {
             return false;
         }
         // On a full disk, what frees space comes first.
