@@ -94,6 +94,22 @@ pub fn same(a: &[u8], b: &[u8]) -> bool {
     }
 }
 
+/// Puts a key in the place of another. Those of 16 to 32 bytes, as most are, take two moves and no call.
+#[inline]
+pub fn assign(place: &mut Vec<u8>, key: &[u8]) {
+    let len = key.len();
+    if place.len() != len {
+        place.resize(len, 0);
+    }
+    match (key.first_chunk::<16>(), key.last_chunk::<16>()) {
+        (Some(front), Some(back)) if len <= 32 => {
+            place[..16].copy_from_slice(front);
+            place[len - 16..].copy_from_slice(back);
+        }
+        _ => place.copy_from_slice(key),
+    }
+}
+
 /// How many bytes two keys share at their start.
 #[inline]
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
@@ -136,6 +152,16 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_of_any_length_takes_the_place_of_another() {
+        let mut place = Vec::new();
+        for len in (0..70).chain((0..70).rev()) {
+            let key: Vec<u8> = (0..len).map(|at| at + len).collect();
+            assign(&mut place, &key);
+            assert_eq!(place, key);
+        }
+    }
 
     #[test]
     fn newest_version_of_a_key_comes_first() {

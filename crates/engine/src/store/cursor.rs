@@ -313,8 +313,7 @@ impl Cursor {
                 if self.bounds.is_beyond(user_key) {
                     break;
                 }
-                self.key.clear();
-                self.key.extend_from_slice(user_key);
+                key::assign(&mut self.key, user_key);
                 passed = false;
                 if seqno <= self.seqno {
                     if self.shows(&self.key, seqno, self.merged.expiry()?) {
