@@ -77,7 +77,7 @@ impl SegmentPool {
             ready: VecDeque::new(),
             wanted: SPARES_MIN,
             preparing: 0,
-            is_begun: !options.writes_new_files(),
+            is_begun: false,
             returned: Vec::new(),
             is_resting: false,
         };
@@ -114,7 +114,7 @@ impl SegmentPool {
             let mut inner = self.inner.lock();
             let ready = std::mem::replace(&mut inner.ready, smallest.into());
             inner.wanted = SPARES_MIN;
-            inner.is_begun = !self.options.writes_new_files();
+            inner.is_begun = false;
             inner.is_resting = true;
             (ready, std::mem::take(&mut inner.returned))
         };
@@ -162,7 +162,7 @@ impl SegmentPool {
     /// Whether it is time for `prepare`, now that `active` takes the writes.
     pub fn wants_spare(&self, active: &Segment) -> bool {
         let mut inner = self.inner.lock();
-        inner.is_begun |= active.needs_successor();
+        inner.is_begun |= !self.options.writes_new_files() || active.needs_successor();
         inner.is_begun && inner.missing() > 0
     }
 

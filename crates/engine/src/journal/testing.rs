@@ -374,6 +374,15 @@ impl Bench {
             reserve_bytes: 0,
             seed: 1_000 + next_seqno,
         };
+        self.journal_of(options, end, next_seqno)
+    }
+
+    pub(super) fn journal_of(
+        &self,
+        options: SegmentOptions,
+        end: JournalPosition,
+        next_seqno: u64,
+    ) -> TestJournal {
         let pool = SegmentPool::new(self.files.clone(), options, self.next_file_number.clone());
         let pool = Arc::new(pool);
         let sync = Arc::new(SyncState::new(end.lsn, &self.files.recorder));

@@ -655,10 +655,7 @@ fn spares_that_are_written_all_over_wait_until_half_of_a_segment_is_used() {
             reserve_bytes: 0,
             seed: 1,
         };
-        let pool = SegmentPool::new(bench.files.clone(), options, bench.next_file_number.clone());
-        let mut journal = TestJournal { pool: Arc::new(pool), ..bench.journal() };
-        journal.writer =
-            JournalWriter::new(journal.pool.clone(), journal.sync.clone(), Default::default());
+        let mut journal = bench.journal_of(options, JournalPosition::default(), 1);
         let (mut segments, mut asked) = (0, 0);
         while segments < 2 {
             let put = journal.put(b"key", &[7; 300]);

@@ -213,6 +213,11 @@ mod tests {
         writer.insert(key, &entry);
     }
 
+    /// A key for each number, in another order than the numbers.
+    fn scattered(at: u64) -> [u8; 8] {
+        at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+    }
+
     fn get(memtable: &Memtable, key: &[u8], max_seqno: SeqNo) -> Option<Entry> {
         memtable.find(key, key::hash(key), max_seqno).map(|entry| entry.to_entry())
     }
@@ -294,7 +299,7 @@ mod tests {
     fn looks_between_writes_leave_few_runs() {
         let (mut writer, memtable) = memtable();
         for at in 0..5000_u64 {
-            put(&mut writer, &at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), at + 1);
+            put(&mut writer, &scattered(at), at + 1);
             if at % 7 == 0 {
                 assert!(memtable.sources().count() <= 12);
             }
@@ -315,11 +320,7 @@ mod tests {
         let mut written = 0..;
         let mut fill = |count| {
             for at in written.by_ref().take(count) {
-                put(
-                    &mut writer,
-                    &u64::wrapping_mul(at, 0x9e37_79b9_7f4a_7c15).to_be_bytes(),
-                    at + 1,
-                );
+                put(&mut writer, &scattered(at), at + 1);
             }
             memtable.sources().count()
         };

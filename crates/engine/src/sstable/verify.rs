@@ -127,8 +127,7 @@ impl Verifier<'_> {
             if !unread && !self.table.index.candidates(key::hash(key)).any(|place| place == at) {
                 return Err("the point index does not have a key");
             }
-            seen.last_key.clear();
-            seen.last_key.extend_from_slice(key);
+            key::assign(&mut seen.last_key, key);
         } else if entry.seqno >= seen.last_seqno {
             return Err("versions of a key are out of order");
         }

@@ -1,5 +1,6 @@
 //! What the threads of the resources are called for.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::compacting::{Compacted, IDLE_AFTER};
@@ -7,7 +8,7 @@ use super::durability::NEVER_NS;
 use super::inner::Inner;
 use super::rest::REST_AFTER;
 use crate::error::Error;
-use crate::journal::{JournalPosition, SEGMENT_HEADER_BYTES};
+use crate::journal::{JournalPosition, SEGMENT_HEADER_BYTES, Segment};
 use crate::resources::{Participant, Work};
 use crate::version::VersionEdit;
 
@@ -186,10 +187,14 @@ impl Inner {
         }
     }
 
+    /// The segment that takes the writes, if one was started.
+    fn newest_segment(&self) -> Option<Arc<Segment>> {
+        self.log.lock().last().map(|log| log.segment.clone())
+    }
+
     /// Backs a piece of the segment that takes the writes, or else of a spare; whether it did.
     fn back_ahead(&self) -> bool {
-        let active = self.log.lock().last().map(|log| log.segment.clone());
-        let backed = match active.map_or(Ok(false), |active| active.back_ahead()) {
+        let backed = match self.newest_segment().map_or(Ok(false), |newest| newest.back_ahead()) {
             Ok(false) => self.pool.back_ahead(),
             backed => backed,
         };
@@ -199,9 +204,9 @@ impl Inner {
 
     /// Makes one journal segment ready ahead of need; whether it did.
     fn prepare_spare(&self) -> bool {
-        let active = self.log.lock().last().map(|log| log.segment.clone());
         let is_at_rest = self.settled.load(Ordering::Relaxed);
-        if is_at_rest || !active.is_some_and(|active| self.pool.wants_spare(&active)) {
+        if is_at_rest || !self.newest_segment().is_some_and(|newest| self.pool.wants_spare(&newest))
+        {
             return false;
         }
         // On a full disk, what frees space comes first.

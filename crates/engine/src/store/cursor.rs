@@ -337,8 +337,7 @@ impl Cursor {
 
     fn find_backward(&mut self) -> Result<()> {
         while self.merged.valid() && !self.bounds.is_below(self.merged.user_key()) {
-            self.key.clear();
-            self.key.extend_from_slice(self.merged.user_key());
+            key::assign(&mut self.key, self.merged.user_key());
             let mut newest = None;
             while self.merged.valid() && self.merged.user_key() == &self.key[..] {
                 if self.merged.seqno() <= self.seqno {
