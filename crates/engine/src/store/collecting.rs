@@ -12,20 +12,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-
 use super::inner::Inner;
 use super::state::{ReadState, SegmentEntry, Segments, find_in_tables};
 use super::stats::add;
+use super::stored_values::{self, StoredValue};
 use crate::collection::{self, SegmentShare};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fault_points::{self, Bug};
 use crate::file_name;
 use crate::head::{Body, Entry};
-use crate::journal::{
-    Collected, CollectedIndex, CollectedWriter, Record, Segment, SegmentReader, Step, ValuePlace,
-};
-use crate::key::{self, SEQNO_MAX, SeqNo, ValueKind};
+use crate::journal::{Collected, CollectedIndex, CollectedWriter, ValuePlace};
+use crate::key::{self, SEQNO_MAX, SeqNo};
 use crate::stages::Stage;
 use crate::version::{SegmentKind, SegmentMeta, VersionEdit};
 
@@ -47,11 +44,10 @@ impl Inner {
         let snapshots = self.snapshots.list();
         let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
         let writer = CollectedWriter::new(self.pool.files().clone(), number, self.salt())?;
-        let mut collector = Collector { inner: self, state: &state, snapshots, writer };
-        let mut copied = Ok(());
-        for &segment in &picked {
-            copied = copied.and_then(|()| collector.copy_live(segment));
-        }
+        let mut collector = Collector::new(self, &state, snapshots, writer);
+        let copied = stored_values::each(&state, &picked, &self.cancel, &mut |value| {
+            collector.copy_if_live(value)
+        });
         let writer = collector.writer;
         if let Err(error) = copied {
             writer.abandon();
@@ -162,63 +158,43 @@ pub(super) fn segment_shares(state: &ReadState) -> Vec<SegmentShare> {
         .collect()
 }
 
+/// By offset in a collected segment: the older places that still lead there.
+type Origins = HashMap<u64, Vec<ValuePlace>>;
+
 /// Copies what is live in some segments.
 struct Collector<'a> {
     inner: &'a Inner,
     state: &'a ReadState,
     snapshots: Vec<SeqNo>,
     writer: CollectedWriter,
+    /// Of the segment that the last value was in.
+    origins: (u64, Origins),
 }
 
-impl Collector<'_> {
-    fn copy_live(&mut self, number: u64) -> Result<()> {
-        let segments = &self.state.segments;
-        let Some(SegmentEntry::Direct(segment)) = segments.by_number.get(&number) else {
-            unreachable!("a kept segment is open");
-        };
-        let segment = segment.clone();
-        let origins = origins(segments, number);
-        let mut reader = SegmentReader::new(&segment, 0)?;
-        reader.skip_values();
-        loop {
-            if self.inner.cancel.load(Ordering::Relaxed) {
-                return Err(Error::Busy);
-            }
-            match reader.step()? {
-                Step::Record(record) => self.copy_record(&segment, &record, &origins)?,
-                Step::End => return Ok(()),
-                Step::Bad(what) => {
-                    return Err(Error::corruption(segment.path(), reader.offset(), what));
-                }
-            }
-        }
+impl<'a> Collector<'a> {
+    fn new(
+        inner: &'a Inner,
+        state: &'a ReadState,
+        snapshots: Vec<SeqNo>,
+        writer: CollectedWriter,
+    ) -> Self {
+        Collector { inner, state, snapshots, writer, origins: (0, Origins::new()) }
     }
 
-    fn copy_record(
-        &mut self,
-        segment: &Arc<Segment>,
-        record: &Record,
-        origins: &HashMap<u64, Vec<ValuePlace>>,
-    ) -> Result<()> {
-        let seqnos = record.header.first_seqno..;
-        for (seqno, written) in seqnos.zip(&record.entries) {
-            if written.kind != ValueKind::PutRef {
-                continue;
-            }
-            let key = &record.meta[written.key.clone()];
-            let offset = record.value_offset(written);
-            let Some(entry) = self.live_entry(key, seqno, segment.number(), offset)? else {
-                continue;
-            };
-            if fault_points::is_planted(Bug::CollectionDropsLiveValue) && seqno % 2 == 0 {
-                continue;
-            }
-            let value: Bytes =
-                segment.read_value(offset, written.value_bytes, written.checksum, true)?;
-            let mut places = vec![(segment.number(), offset)];
-            places.extend(origins.get(&offset).into_iter().flatten());
-            self.writer.copy(&places, key, &entry, &value, written.checksum)?;
+    fn copy_if_live(&mut self, stored: &StoredValue<'_>) -> Result<()> {
+        let &StoredValue { segment, offset, value_bytes, checksum, key, seqno } = stored;
+        let number = segment.number();
+        let Some(entry) = self.live_entry(key, seqno, number, offset)? else { return Ok(()) };
+        if fault_points::is_planted(Bug::CollectionDropsLiveValue) && seqno % 2 == 0 {
+            return Ok(());
         }
+        if self.origins.0 != number {
+            self.origins = (number, origins(&self.state.segments, number));
+        }
+        let value = segment.read_value(offset, value_bytes, checksum, true)?;
+        let mut places = vec![(number, offset)];
+        places.extend(self.origins.1.get(&offset).into_iter().flatten());
+        self.writer.copy(&places, key, &entry, &value, checksum)?;
         Ok(())
     }
 
@@ -248,9 +224,8 @@ impl Collector<'_> {
     }
 }
 
-/// By offset in a collected segment: the older places that still lead there.
-fn origins(segments: &Segments, number: u64) -> HashMap<u64, Vec<ValuePlace>> {
-    let mut origins: HashMap<u64, Vec<ValuePlace>> = HashMap::new();
+fn origins(segments: &Segments, number: u64) -> Origins {
+    let mut origins = Origins::new();
     for (&old, entry) in &segments.by_number {
         if let SegmentEntry::Forwarded { index, to } = entry
             && to.number() == number

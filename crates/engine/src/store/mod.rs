@@ -21,6 +21,7 @@ mod flushing;
 mod read_credit;
 mod hidden;
 mod compacting;
+mod stored_values;
 mod collecting;
 mod rest;
 mod background;
