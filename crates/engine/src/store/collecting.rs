@@ -20,7 +20,7 @@ use crate::collection::{self, SegmentShare};
 use crate::error::Result;
 use crate::fault_points::{self, Bug};
 use crate::file_name;
-use crate::head::{Body, Entry};
+use crate::head::{Body, Entry, ValuePointer};
 use crate::journal::{Collected, CollectedIndex, CollectedWriter, ValuePlace};
 use crate::key::{self, SEQNO_MAX, SeqNo};
 use crate::stages::Stage;
@@ -182,8 +182,8 @@ impl<'a> Collector<'a> {
     }
 
     fn copy_if_live(&mut self, stored: &StoredValue<'_>) -> Result<()> {
-        let &StoredValue { segment, offset, value_bytes, checksum, key, seqno } = stored;
-        let number = segment.number();
+        let &StoredValue { segment, pointer, key, seqno } = stored;
+        let ValuePointer { segment: number, offset, length, checksum } = pointer;
         let Some(entry) = self.live_entry(key, seqno, number, offset)? else { return Ok(()) };
         if fault_points::is_planted(Bug::CollectionDropsLiveValue) && seqno % 2 == 0 {
             return Ok(());
@@ -191,7 +191,7 @@ impl<'a> Collector<'a> {
         if self.origins.0 != number {
             self.origins = (number, origins(&self.state.segments, number));
         }
-        let value = segment.read_value(offset, value_bytes, checksum, true)?;
+        let value = segment.read_value(offset, length, checksum, true)?;
         let mut places = vec![(number, offset)];
         places.extend(self.origins.1.get(&offset).into_iter().flatten());
         self.writer.copy(&places, key, &entry, &value, checksum)?;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::state::{ReadState, SegmentEntry};
 use crate::error::{Error, Result};
-use crate::head::BodyRef;
+use crate::head::{BodyRef, ValuePointer};
 use crate::iter::InternalIterator;
 use crate::journal::record::RECORD_HEADER_BYTES;
 use crate::journal::{Segment, SegmentReader, Step};
@@ -30,16 +30,11 @@ const ENTRIES_PER_RECORD: u64 = 10;
 /// their keys.
 const GATHERED_MAX: u64 = 1 << 20;
 
-/// Whether the store is closing is looked at this often, in entries.
-const CANCEL_CHECK_ENTRIES: u32 = 1024;
-
 /// A value of a segment.
 pub(super) struct StoredValue<'a> {
     pub(super) segment: &'a Arc<Segment>,
-    /// Where it stands.
-    pub(super) offset: u64,
-    pub(super) value_bytes: u32,
-    pub(super) checksum: u32,
+    /// Where it stands in that segment.
+    pub(super) pointer: ValuePointer,
     /// The key that it was written under, and by which write.
     pub(super) key: &'a [u8],
     pub(super) seqno: SeqNo,
@@ -53,8 +48,9 @@ pub(super) fn each(
     cancel: &AtomicBool,
     tell: &mut dyn FnMut(&StoredValue<'_>) -> Result<()>,
 ) -> Result<()> {
-    if is_less_in_tables(state, picked) {
-        return each_of_tables(state, picked, cancel, tell);
+    let names = names(state, picked);
+    if is_less_in_tables(state, picked, &names) {
+        return each_of_tables(state, &names, cancel, tell);
     }
     picked.iter().try_for_each(|&number| each_of_records(segment(state, number), cancel, tell))
 }
@@ -70,8 +66,15 @@ fn check(cancel: &AtomicBool) -> Result<()> {
     if cancel.load(Ordering::Relaxed) { Err(Error::Busy) } else { Ok(()) }
 }
 
+/// The numbers by which tables name the segments: their own, and of those that they answer for.
+fn names(state: &ReadState, picked: &[u64]) -> BTreeSet<u64> {
+    let segments = &state.version.segments;
+    let named = segments.all_named().map(|(number, _)| number);
+    named.filter(|&number| picked.contains(&segments.answering(number))).collect()
+}
+
 /// Whether the tables that point into the segments are quicker to look through than the segments.
-fn is_less_in_tables(state: &ReadState, picked: &[u64]) -> bool {
+fn is_less_in_tables(state: &ReadState, picked: &[u64], names: &BTreeSet<u64>) -> bool {
     let segments = &state.version.segments;
     let (mut live, mut live_bytes, mut bytes) = (0, 0, 0);
     for &number in picked {
@@ -82,18 +85,17 @@ fn is_less_in_tables(state: &ReadState, picked: &[u64]) -> bool {
     }
     // What is pointed at is about as long as what is not.
     let record_bytes = live_bytes.checked_div(live).unwrap_or(0) + RECORD_HEADER_BYTES;
-    let entries: u64 = pointing_into(state, picked).map(|table| table.properties.entries).sum();
+    let entries: u64 = pointing_into(state, names).map(|table| table.properties.entries).sum();
     live <= GATHERED_MAX && entries <= bytes / record_bytes * ENTRIES_PER_RECORD
 }
 
-/// The tables that point into the segments.
+/// The tables that point into segments of these names.
 fn pointing_into<'a>(
     state: &'a ReadState,
-    picked: &'a [u64],
+    names: &'a BTreeSet<u64>,
 ) -> impl Iterator<Item = &'a Arc<LiveTable>> {
-    let leads_there = |named| picked.contains(&state.version.segments.answering(named));
-    state.version.tables().map(|(_, table)| table).filter(move |table| {
-        table.properties.segment_refs.iter().any(|named| leads_there(named.segment))
+    state.version.tables().map(|(_, table)| table).filter(|table| {
+        table.properties.segment_refs.iter().any(|named| names.contains(&named.segment))
     })
 }
 
@@ -115,24 +117,21 @@ fn each_of_records(
         };
         let written = (record.header.first_seqno..).zip(&record.entries);
         for (seqno, written) in written.filter(|(_, one)| one.kind == ValueKind::PutRef) {
-            tell(&StoredValue {
-                segment,
+            let pointer = ValuePointer {
+                segment: segment.number(),
                 offset: record.value_offset(written),
-                value_bytes: written.value_bytes,
+                length: written.value_bytes,
                 checksum: written.checksum,
-                key: &record.meta[written.key.clone()],
-                seqno,
-            })?;
+            };
+            tell(&StoredValue { segment, pointer, key: &record.meta[written.key.clone()], seqno })?;
         }
     }
 }
 
 /// A value that a table points at, until it is its turn.
 struct Gathered {
-    segment: u64,
-    offset: u64,
-    value_bytes: u32,
-    checksum: u32,
+    /// Where it stands.
+    pointer: ValuePointer,
     /// Where its key is among all.
     key: Range<usize>,
     seqno: SeqNo,
@@ -140,25 +139,19 @@ struct Gathered {
 
 fn each_of_tables(
     state: &ReadState,
-    picked: &[u64],
+    names: &BTreeSet<u64>,
     cancel: &AtomicBool,
     tell: &mut dyn FnMut(&StoredValue<'_>) -> Result<()>,
 ) -> Result<()> {
     let (mut gathered, mut keys) = (Vec::new(), Vec::new());
-    for table in pointing_into(state, picked) {
-        gather(table, state, picked, cancel, &mut gathered, &mut keys)?;
+    for table in pointing_into(state, names) {
+        gather(table, state, names, cancel, &mut gathered, &mut keys)?;
     }
-    gathered.sort_unstable_by_key(|value| (value.segment, value.offset));
-    for value in gathered {
+    gathered.sort_unstable_by_key(|value| (value.pointer.segment, value.pointer.offset));
+    for Gathered { pointer, key, seqno } in gathered {
         check(cancel)?;
-        tell(&StoredValue {
-            segment: segment(state, value.segment),
-            offset: value.offset,
-            value_bytes: value.value_bytes,
-            checksum: value.checksum,
-            key: &keys[value.key],
-            seqno: value.seqno,
-        })?;
+        let segment = segment(state, pointer.segment);
+        tell(&StoredValue { segment, pointer, key: &keys[key], seqno })?;
     }
     Ok(())
 }
@@ -167,38 +160,24 @@ fn each_of_tables(
 fn gather(
     table: &LiveTable,
     state: &ReadState,
-    picked: &[u64],
+    names: &BTreeSet<u64>,
     cancel: &AtomicBool,
     gathered: &mut Vec<Gathered>,
     keys: &mut Vec<u8>,
 ) -> Result<()> {
-    let named = table.properties.segment_refs.iter().map(|named| named.segment);
-    let answering = |named: &u64| picked.contains(&state.version.segments.answering(*named));
-    let named: BTreeSet<u64> = named.filter(answering).collect();
     let mut iter = table.table().iter(false);
     iter.seek(&table.smallest, SEQNO_MAX)?;
-    let mut until_check = 0;
     while iter.valid() {
-        if until_check == 0 {
-            check(cancel)?;
-            until_check = CANCEL_CHECK_ENTRIES;
-        }
-        until_check -= 1;
+        check(cancel)?;
         let entry = iter.entry()?;
         if let BodyRef::Ref(pointer) = entry.body
-            && named.contains(&pointer.segment)
+            && names.contains(&pointer.segment)
             && let Some((segment, offset)) = state.segments.locate(&pointer)
         {
             let start = keys.len();
             keys.extend_from_slice(iter.user_key());
-            gathered.push(Gathered {
-                segment: segment.number(),
-                offset,
-                value_bytes: pointer.length,
-                checksum: pointer.checksum,
-                key: start..keys.len(),
-                seqno: entry.seqno,
-            });
+            let pointer = ValuePointer { segment: segment.number(), offset, ..pointer };
+            gathered.push(Gathered { pointer, key: start..keys.len(), seqno: entry.seqno });
         }
         iter.next()?;
     }
@@ -208,6 +187,7 @@ fn gather(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::Body;
     use crate::key;
     use crate::resources::{Participant, ResourceOptions, Resources};
     use crate::store::inner::Inner;
@@ -219,8 +199,10 @@ mod tests {
     type Told = (u64, u64, u32, u32, Vec<u8>, SeqNo);
 
     fn told(value: &StoredValue<'_>) -> Told {
-        let StoredValue { segment, offset, value_bytes, checksum, key, seqno } = value;
-        (segment.number(), *offset, *value_bytes, *checksum, key.to_vec(), *seqno)
+        let &StoredValue { segment, pointer, key, seqno } = value;
+        assert_eq!(pointer.segment, segment.number());
+        let ValuePointer { offset, length, checksum, .. } = pointer;
+        (segment.number(), offset, length, checksum, key.to_vec(), seqno)
     }
 
     fn of_tables(state: &ReadState, picked: &[u64]) -> Vec<Told> {
@@ -229,7 +211,8 @@ mod tests {
             all.push(told(value));
             Ok(())
         };
-        each_of_tables(state, picked, &AtomicBool::new(false), &mut tell).unwrap();
+        let names = names(state, picked);
+        each_of_tables(state, &names, &AtomicBool::new(false), &mut tell).unwrap();
         all
     }
 
@@ -302,7 +285,7 @@ mod tests {
                     let found =
                         find_in_tables(&state.version, &key, hash, reader, true, &mut trace);
                     let Some(entry) = found.unwrap().entry else { continue };
-                    let crate::head::Body::Ref(pointer) = entry.body else { continue };
+                    let Body::Ref(pointer) = entry.body else { continue };
                     let (segment, offset) = state.segments.locate(&pointer).unwrap();
                     if !picked.contains(&segment.number()) {
                         continue;
@@ -332,8 +315,9 @@ mod tests {
         let state = inner.state.load_full();
         let all = picked(&state);
         assert!(all.len() > 50, "{all:?}");
-        assert!(is_less_in_tables(&state, &all), "as many entries as records");
-        assert!(!is_less_in_tables(&state, &all[..1]), "4,000 entries, 40 records");
+        let is_less = |picked: &[u64]| is_less_in_tables(&state, picked, &names(&state, picked));
+        assert!(is_less(&all), "as many entries as records");
+        assert!(!is_less(&all[..1]), "4,000 entries, 40 records");
     }
 
     #[test]
