@@ -121,12 +121,18 @@ impl Browser {
     }
 
     fn evaluate_in(&mut self, session: &str, expression: &str) -> Value {
+        self.try_evaluate_in(session, expression)
+            .unwrap_or_else(|refusal| panic!("{expression}: {refusal}"))
+    }
+
+    /// A refusal of the browser's is its own, not the script's: such as that the page went away meanwhile.
+    fn try_evaluate_in(&mut self, session: &str, expression: &str) -> Result<Value, Value> {
         let params = json!({
             "expression": expression, "returnByValue": true, "awaitPromise": true,
         });
-        let mut reply = self.command(Some(session), "Runtime.evaluate", params);
+        let mut reply = self.try_command(Some(session), "Runtime.evaluate", params)?;
         assert!(reply["exceptionDetails"].is_null(), "{expression}: {}", reply["exceptionDetails"]);
-        reply["result"]["value"].take()
+        Ok(reply["result"]["value"].take())
     }
 
     /// Asks until the expression is true.
@@ -139,19 +145,27 @@ impl Browser {
         }
     }
 
-    /// Asks the frames that have a process of their own until the expression is true in one.
+    /// Asks the frames that have a process of their own until the expression is true in one. A frame that
+    /// is asked while it goes from its empty document to its own refuses, and is asked again.
     pub fn wait_for_in_a_frame(&mut self, expression: &str) {
         let asked = format!("Boolean({expression})");
         let start = Instant::now();
+        let mut refusal = Value::Null;
         loop {
             // Events come with replies.
             self.evaluate("0");
             for frame in self.frames.clone() {
-                if self.evaluate_in(&frame, &asked) == json!(true) {
-                    return;
+                match self.try_evaluate_in(&frame, &asked) {
+                    Ok(is_true) if is_true == json!(true) => return,
+                    Ok(_) => {}
+                    Err(refused) => refusal = refused,
                 }
             }
-            assert!(start.elapsed() < PATIENCE, "never true: {expression}; {}", self.complained());
+            assert!(
+                start.elapsed() < PATIENCE,
+                "never true: {expression}; {}; last refusal: {refusal}",
+                self.complained()
+            );
             thread::sleep(PAUSE);
         }
     }
@@ -262,6 +276,16 @@ impl Browser {
     }
 
     fn command(&mut self, session: Option<&str>, method: &str, params: Value) -> Value {
+        self.try_command(session, method, params)
+            .unwrap_or_else(|refusal| panic!("{method}: {refusal}"))
+    }
+
+    fn try_command(
+        &mut self,
+        session: Option<&str>,
+        method: &str,
+        params: Value,
+    ) -> Result<Value, Value> {
         self.last_id += 1;
         let id = self.last_id;
         let mut message = json!({ "id": id, "method": method, "params": params });
@@ -272,8 +296,10 @@ impl Browser {
         loop {
             let mut message = self.receive();
             if message["id"] == json!(id) {
-                assert!(message["error"].is_null(), "{method}: {}", message["error"]);
-                return message["result"].take();
+                return match message["error"].take() {
+                    Value::Null => Ok(message["result"].take()),
+                    refusal => Err(refusal),
+                };
             }
             if message["method"].is_string() {
                 self.note(message);
