@@ -3,7 +3,7 @@
 //!
 //! 1. A background thread calls `prepare` until it says that there is nothing to do. Where a new file is
 //!    first written all over, which keeps the disk from the syncs that writers wait for, that begins once
-//!    half of the first segment is used.
+//!    half of the first segment is used, which `prepare_first` has made on opening.
 //! 2. The writer calls `take` when its segment is full; it costs the opening of a file.
 //! 3. The store calls `give_back` with segments that nothing refers to any more.
 //! 4. A store at rest calls `rest`, and holds little more than its data then.
@@ -285,6 +285,16 @@ impl SegmentPool {
         };
         released.iter().for_each(|path| self.maker.remove(path));
         !released.is_empty()
+    }
+
+    /// Has the first segment ready where a new file is written all over first, which takes milliseconds:
+    /// opening takes them, not the first write.
+    pub fn prepare_first(&self) -> Result<()> {
+        if self.options.writes_new_files() {
+            let spare = self.take(0, false)?;
+            self.inner.lock().ready.push_front(spare);
+        }
+        Ok(())
     }
 
     /// Undoes a `take` whose segment could not be started; best effort.

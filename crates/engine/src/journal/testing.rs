@@ -366,18 +366,27 @@ impl Bench {
     }
 
     pub(super) fn journal_from(&self, end: JournalPosition, next_seqno: u64) -> TestJournal {
-        let options = SegmentOptions {
+        self.journal_of(self.options(next_seqno), end, next_seqno)
+    }
+
+    /// A new journal whose files are zeroed before they are written.
+    pub(super) fn journal_zeroed_ahead(&self) -> TestJournal {
+        let options = SegmentOptions { zero_ahead: true, ..self.options(1) };
+        self.journal_of(options, JournalPosition::default(), 1)
+    }
+
+    pub(super) fn options(&self, next_seqno: u64) -> SegmentOptions {
+        SegmentOptions {
             is_mapped: self.is_mapped,
             zero_ahead: false,
             segment_bytes_min: SEGMENT_BYTES,
             segment_bytes_max: SEGMENT_BYTES,
             reserve_bytes: 0,
             seed: 1_000 + next_seqno,
-        };
-        self.journal_of(options, end, next_seqno)
+        }
     }
 
-    pub(super) fn journal_of(
+    fn journal_of(
         &self,
         options: SegmentOptions,
         end: JournalPosition,

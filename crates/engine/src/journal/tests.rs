@@ -647,15 +647,7 @@ fn a_segment_of_a_newer_version_or_of_another_number_is_refused() {
 #[test]
 fn spares_that_are_written_all_over_wait_until_half_of_a_segment_is_used() {
     for (bench, waits) in [(Bench::pread(), true), (Bench::mapped(), false)] {
-        let options = SegmentOptions {
-            is_mapped: bench.is_mapped,
-            zero_ahead: true,
-            segment_bytes_min: SEGMENT_BYTES,
-            segment_bytes_max: SEGMENT_BYTES,
-            reserve_bytes: 0,
-            seed: 1,
-        };
-        let mut journal = bench.journal_of(options, JournalPosition::default(), 1);
+        let mut journal = bench.journal_zeroed_ahead();
         let (mut segments, mut asked) = (0, 0);
         while segments < 2 {
             let put = journal.put(b"key", &[7; 300]);
@@ -673,15 +665,28 @@ fn spares_that_are_written_all_over_wait_until_half_of_a_segment_is_used() {
 }
 
 #[test]
+fn the_first_segment_is_ready_where_it_is_written_all_over() {
+    for (bench, is_ready) in [(Bench::pread(), true), (Bench::mapped(), false)] {
+        let mut journal = bench.journal_zeroed_ahead();
+        for _ in 0..2 {
+            journal.pool.prepare_first().unwrap();
+            assert_eq!(journal.pool.spares().0, usize::from(is_ready), "one, and not one more");
+        }
+        let files = bench.numbers().len();
+        journal.put(b"key", b"value");
+        assert_eq!(bench.numbers().len() - files, usize::from(!is_ready), "made by the writer");
+        assert_eq!(journal.pool.spares().0, 0);
+    }
+}
+
+#[test]
 fn segments_grow_with_the_journal() {
     let bench = Bench::pread();
     let options = SegmentOptions {
-        is_mapped: false,
         zero_ahead: true,
         segment_bytes_min: 4 << 20,
         segment_bytes_max: 64 << 20,
-        reserve_bytes: 0,
-        seed: 1,
+        ..bench.options(1)
     };
     let pool = SegmentPool::new(bench.files.clone(), options, bench.next_file_number.clone());
     let sizes: Vec<u64> = [0, 15 << 20, 16 << 20, 100 << 20, 128 << 20, u64::MAX]

@@ -169,6 +169,10 @@ impl Inner {
         if recovered.proven_lsn < recovered.end.lsn {
             self.append_mark(&mut self.commit.lock());
         }
+        if let Err(error) = self.pool.prepare_first() {
+            // The writer tries again, and tells its caller.
+            self.poison_if_sync_failed(&error);
+        }
         self.refresh_pressure();
         let participant: Arc<dyn Participant> = self.clone();
         self.resources.register(Arc::downgrade(&participant));
