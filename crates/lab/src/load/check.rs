@@ -5,7 +5,8 @@
 //! the target nothing.
 
 use std::sync::Arc;
-use std::time::Instant;
+
+use quanta::Instant;
 
 use crate::keys::KeyNumber;
 use crate::target::Answers;

@@ -4,7 +4,7 @@
 //! asked. `attempt`, one operation from its request to its checked answer, is shared with the open
 //! loop.
 
-use std::time::Instant;
+use quanta::Instant;
 
 use super::check::{Check, Told};
 use super::pace::Schedule;

@@ -1,9 +1,10 @@
 //! What all threads measured, added up, and turned into an outcome at any time.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use quanta::Instant;
 
 use super::interval::{Interval, Tally, histogram};
 use crate::record::{KindOutcome, Latency, Outcome};

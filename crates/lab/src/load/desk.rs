@@ -6,7 +6,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use quanta::Instant;
 
 use super::check::{Check, Told};
 use super::closed::{Lane, refuse_wrong, write_value};

@@ -19,7 +19,9 @@ mod desk;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::{Scope, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use quanta::Instant;
 
 use crate::error::{Error, Result};
 use crate::record::Outcome;

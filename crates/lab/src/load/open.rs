@@ -4,7 +4,9 @@
 //! every request that it held up (coordinated omission; Tene, "How NOT to measure latency"). Slots
 //! are never skipped; how late the generator itself was is recorded apart.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use quanta::Instant;
 
 use super::closed::{Attempt, Lane};
 use super::desk::Driven;

@@ -3,8 +3,9 @@
 //! Invariant: a schedule never looks at the clock or at answers, so no slot is ever moved or skipped.
 //! Constant slots are counted, not added up, so they don't drift.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quanta::Instant;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;

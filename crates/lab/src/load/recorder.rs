@@ -5,7 +5,9 @@
 //! Invariant: every answer is in exactly one interval, that of the second in which it came.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use quanta::Instant;
 
 use super::check::Told;
 use super::collected::Collected;
