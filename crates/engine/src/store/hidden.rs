@@ -18,8 +18,10 @@ use crate::iter::InternalIterator;
 use crate::key::{self, SEQNO_MAX};
 use crate::version::{LiveTable, Run, Version};
 
-/// Places in a run, and entries from each on.
-const PLACES: usize = 32;
+/// Places in all runs, the least and the most in one, and entries from each on.
+const PLACES: usize = 128;
+const PLACES_MIN: usize = 8;
+const PLACES_MAX: usize = 32;
 const ENTRIES_PER_PLACE: usize = 8;
 
 /// Bytes of an entry besides its key and its value.
@@ -45,8 +47,10 @@ impl Inner {
     fn hidden(&self, version: &Version) -> Result<Hidden> {
         let mut hidden = Hidden::default();
         let oldest = version.runs().next_back().map(|(_, run)| run.id);
-        for (_, run) in version.runs().filter(|(_, run)| Some(run.id) != oldest) {
-            let (found, sampled) = self.sample(version, run)?;
+        let upper = || version.runs().filter(|(_, run)| Some(run.id) != oldest);
+        let place_count = (PLACES / upper().count().max(1)).clamp(PLACES_MIN, PLACES_MAX);
+        for (_, run) in upper() {
+            let (found, sampled) = self.sample(version, run, place_count)?;
             let entries = run.entries();
             let scale = |part: u64| {
                 let whole = u128::from(part) * u128::from(entries) / u128::from(sampled.max(1));
@@ -59,11 +63,11 @@ impl Inner {
     }
 
     /// What a sample of a run's entries hides, and how many it has.
-    fn sample(&self, version: &Version, run: &Run) -> Result<(Hidden, u64)> {
+    fn sample(&self, version: &Version, run: &Run, place_count: usize) -> Result<(Hidden, u64)> {
         let (mut hidden, mut sampled) = (Hidden::default(), 0);
         let mut trace = self.recorder.begin_unrecorded();
         let now_ms = self.resources.clock.now_ms();
-        for (table, start) in places(run) {
+        for (table, start) in places(run, place_count) {
             let mut iter = table.table().iter(true);
             iter.seek(start, SEQNO_MAX)?;
             for _ in 0..ENTRIES_PER_PLACE {
@@ -100,11 +104,11 @@ fn value_bytes(body: &BodyRef<'_>) -> u64 {
 }
 
 /// Tables of a run and keys where blocks of theirs begin, evenly spaced over the run's blocks.
-fn places(run: &Run) -> impl Iterator<Item = (&LiveTable, &[u8])> {
+fn places(run: &Run, count: usize) -> impl Iterator<Item = (&LiveTable, &[u8])> {
     let blocks = |table: &LiveTable| table.table().boundary_keys().len();
     let all: usize = run.tables.iter().map(|table| blocks(table)).sum();
-    (0..PLACES).filter_map(move |place| {
-        let mut block = place * all / PLACES;
+    (0..count).filter_map(move |place| {
+        let mut block = place * all / count;
         let table = run.tables.iter().find(|table| {
             let is_here = block < blocks(table);
             block -= if is_here { 0 } else { blocks(table) };

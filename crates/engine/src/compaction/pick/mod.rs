@@ -246,14 +246,15 @@ impl<'v, 'o> Picker<'v, 'o> {
         if upper.1 == 0 && upper.0 == 0 || !weighs && !deletes_ranges {
             return None;
         }
-        let job = self.all_runs(Reason::Idle).first_job()?;
+        let sweep = self.all_runs(Reason::Idle);
+        let opening = sweep.opening(sweep.starts())?;
         let hides_much = || {
             let hidden = (self.options.hidden)();
             let share = IDLE_HIDDEN_SHARE;
             hidden.bytes > all.0 / share || hidden.entries > all.1 / share
         };
-        let is_worthwhile = matches!(job, Choice::Move(_)) || deletes_ranges || hides_much();
-        is_worthwhile.then_some(job)
+        // How far a merge reaches is worked out only if there is to be one: an idle store asks often.
+        (opening.moves() || deletes_ranges || hides_much()).then(|| sweep.job_at(opening))
     }
 
     /// A table at the bottom that holds something dead.
@@ -340,12 +341,17 @@ impl<'v, 'o> Picker<'v, 'o> {
 impl Sweep<'_, '_> {
     /// The leftmost job that is free.
     fn first_job(&self) -> Option<Choice> {
+        self.job(self.starts())
+    }
+
+    /// Where the tables that are to leave begin, ascending.
+    fn starts(&self) -> impl Iterator<Item = Bytes> + use<> {
         let leaving = self.sources.iter().filter(|source| source.leaves);
         let tables = leaving.flat_map(|source| source.run.tables.iter());
         let mut starts: Vec<_> = tables.map(|table| table.smallest.clone()).collect();
         starts.sort();
         starts.dedup();
-        self.job(starts.into_iter())
+        starts.into_iter()
     }
 }
 

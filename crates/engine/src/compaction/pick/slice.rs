@@ -63,29 +63,56 @@ struct Taken {
     end: Option<Bytes>,
 }
 
+/// Where a job may begin: steps 1 and 2.
+pub(super) struct Opening<'v> {
+    start: Bytes,
+    /// Where keys that it may take end.
+    end: Option<Bytes>,
+    shares: Vec<&'v [Arc<LiveTable>]>,
+    moved: Vec<(usize, &'v Arc<LiveTable>)>,
+}
+
+impl Opening<'_> {
+    /// Whether tables only have to move.
+    pub(super) fn moves(&self) -> bool {
+        !self.moved.is_empty()
+    }
+}
+
 impl<'v> Sweep<'v, '_> {
     /// The job at the first of `starts` that isn't in the way of a running one.
-    pub(super) fn job(&self, mut starts: impl Iterator<Item = Bytes>) -> Option<Choice> {
-        let taken = self.taken();
-        starts.find_map(|start| self.job_at(&start, &taken))
+    pub(super) fn job(&self, starts: impl Iterator<Item = Bytes>) -> Option<Choice> {
+        self.opening(starts).map(|opening| self.job_at(opening))
     }
 
-    fn job_at(&self, start: &Bytes, taken: &[Taken]) -> Option<Choice> {
-        let (first, shares) = self.shares(start);
+    /// Where the job at the first of `starts` that isn't in the way of a running one begins.
+    pub(super) fn opening(&self, mut starts: impl Iterator<Item = Bytes>) -> Option<Opening<'v>> {
+        let taken = self.taken();
+        starts.find_map(|start| self.opening_at(start, &taken))
+    }
+
+    fn opening_at(&self, start: Bytes, taken: &[Taken]) -> Option<Opening<'v>> {
+        let (first, shares) = self.shares(&start);
         let free_end = free_end(&first, taken)?;
         let end = match (&free_end, &self.end) {
             (Some(free), Some(wanted)) => Some(free.min(wanted).clone()),
             (free, wanted) => free.clone().or_else(|| wanted.clone()),
         };
-        if end.as_ref().is_some_and(|end| end <= start) {
+        if end.as_ref().is_some_and(|end| *end <= start) {
             return None;
         }
         let moved = self.front(InOrder(shares.clone()), free_end.as_ref());
+        Some(Opening { start, end, shares, moved })
+    }
+
+    /// The job that begins there: step 3, where tables don't move.
+    pub(super) fn job_at(&self, opening: Opening<'v>) -> Choice {
+        let Opening { start, end, shares, moved } = opening;
         if let Some(&(from, _)) = moved.first() {
-            return Some(self.relink(from, moved.into_iter().map(|(_, table)| table.clone())));
+            return self.relink(from, moved.into_iter().map(|(_, table)| table.clone()));
         }
-        let end = self.grow(InOrder(shares.clone()), start, end);
-        Some(self.merge(&shares, end))
+        let end = self.grow(InOrder(shares.clone()), &start, end);
+        self.merge(&shares, end)
     }
 
     /// What running jobs have taken of the sources: their slices, and each table that reaches in.
