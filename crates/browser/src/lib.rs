@@ -156,7 +156,7 @@ impl Browser {
             self.evaluate("0");
             for frame in self.frames.clone() {
                 match self.try_evaluate_in(&frame, &asked) {
-                    Ok(is_true) if is_true == json!(true) => return,
+                    Ok(Value::Bool(true)) => return,
                     Ok(_) => {}
                     Err(refused) => refusal = refused,
                 }

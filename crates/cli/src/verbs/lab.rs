@@ -78,7 +78,7 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
     show.finish();
     let summary = made?;
     if summary.kept > 0 {
-        eprintln!("{} of {} runs were there already", summary.kept, plan.len());
+        eprintln!("{} of {} runs were there already", summary.kept, summary.asked);
     }
     if summary.made + summary.kept == 0 && summary.failed.is_empty() {
         eprintln!("interrupted before the first run was done; the same command begins again");
@@ -89,14 +89,14 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
         anyhow::bail!(
             "{} of {} runs failed, and don't count:\n  {}",
             summary.failed.len(),
-            plan.len(),
+            summary.asked,
             summary.failed.join("\n  ")
         );
     }
     if summary.interrupted {
         eprintln!(
             "interrupted; the same command goes on with the {} runs that are left",
-            plan.len() - summary.made - summary.kept
+            summary.asked - summary.made - summary.kept
         );
         return Ok(Exit::Interrupted);
     }

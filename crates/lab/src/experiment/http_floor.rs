@@ -19,9 +19,9 @@ use crate::run::RunOptions;
 use crate::spec::{Durability, Length, Spec, ValueSizes, Workload};
 use crate::target::Budget;
 
-const OURS: &str = "tallybook";
-const FLOOR: &str = "bare hyper";
-const VALUE_BYTES: u32 = 100;
+pub(super) const OURS: &str = "tallybook";
+pub(super) const FLOOR: &str = "bare hyper";
+pub(super) const VALUE_BYTES: u32 = 100;
 /// Nearly twice what the million keys take.
 const CACHE_BYTES: u64 = 256 << 20;
 /// The requests: name, workload, bytes of the floor's constant, kind of operation.

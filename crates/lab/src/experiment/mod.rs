@@ -23,6 +23,7 @@ mod sustained;
 mod rivals;
 mod kfs;
 mod http_floor;
+mod http_constant;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +44,11 @@ pub trait Experiment: Sync {
     /// alike. `against` names what is compared with, where that can be chosen; empty: the experiment's
     /// own choice.
     fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>>;
+    /// Runs that ask for what the planned ones found out, such as a share of the highest rate. Asked once all
+    /// of those are made; the same records are followed by the same runs.
+    fn following(&self, _planned: &[PlannedRun], _records: &[Record]) -> Vec<PlannedRun> {
+        Vec::new()
+    }
     /// The report. `rerun` is the command that makes the runs again.
     fn report(&self, records: &[Record], rerun: &str) -> Report;
 }
@@ -59,6 +65,7 @@ static ALL: &[&dyn Experiment] = &[
     &rivals::Rivals,
     &kfs::Kfs,
     &http_floor::HttpFloor,
+    &http_constant::HttpConstant,
 ];
 
 /// Every experiment.

@@ -5,7 +5,8 @@
 //!    stores of their own.
 //! 2. For each workload the engines come in turn, in another order each round.
 //!
-//! One table comes of it: rows workloads, columns engines, and the ratio to the best rival.
+//! Two workloads are also made with several threads. One table comes of it: rows workloads, columns
+//! engines, and the ratio to the best rival.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,6 +48,8 @@ const CORE_ROWS: [Workload; 9] = [
     Workload::ReadWhileWriting,
     Workload::YcsbA,
 ];
+/// Workloads that are also made with so many threads: sessions that read side by side, and that share syncs.
+const THREADED: [(Workload, u32); 2] = [(Workload::FillSync, 4), (Workload::ReadRandom, 2)];
 const VALUE_BYTES: [u32; 3] = [100, 1 << 10, 4 << 10];
 /// Least length of values that engines with separation keep apart.
 const SEPARATED_BYTES: u32 = 1 << 10;
@@ -79,7 +82,7 @@ impl Experiment for Rivals {
         // Sizes outermost: an experiment that is stopped early has whole rows.
         for &bytes in sizes {
             for repetition in 0..repetitions {
-                for &workload in &rows(core) {
+                for &(workload, threads) in &rows(core) {
                     let fits = |name: &&&str| {
                         let apart = RIVALS.iter().any(|(rival, apart)| *rival == **name && *apart);
                         against.iter().any(|word| word == **name)
@@ -89,7 +92,7 @@ impl Experiment for Rivals {
                     let present: Vec<&&str> = engines.iter().filter(fits).collect();
                     for at in 0..present.len() {
                         let name = present[(at + repetition as usize) % present.len()];
-                        runs.push(planned(name, workload, bytes, scale, repetition));
+                        runs.push(planned(name, (workload, threads), bytes, scale, repetition));
                     }
                 }
             }
@@ -101,7 +104,7 @@ impl Experiment for Rivals {
         let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
         let engines = engine_order(records);
         let rows = different(records, |one| {
-            Some((one.spec.workload, case(one, "value bytes").to_owned()))
+            Some((one.spec.workload, one.spec.threads, case(one, "value bytes").to_owned()))
         });
         let cost = Metric::of_run(Measure::CpuPerOperation);
         let rate = Metric::of_run(Measure::Throughput);
@@ -110,11 +113,12 @@ impl Experiment for Rivals {
         let mut table = Table::new(columns.chain(["speed / best rival's", "CPU / best rival's"]));
         let mut cells = Vec::new();
         let (mut ahead, mut compared) = (0, 0);
-        for (workload, bytes) in &rows {
+        for (workload, threads, bytes) in &rows {
             let select = |engine: &str| {
                 of_valid(records, |one| {
                     one.target == engine
                         && one.spec.workload == *workload
+                        && one.spec.threads == *threads
                         && case(one, "value bytes") == bytes
                 })
             };
@@ -133,7 +137,11 @@ impl Experiment for Rivals {
                 compared += 1;
                 ahead += u32::from(speed > 1.0);
             }
-            let name = format!("{}, {bytes} B", workload.name());
+            let asked = match threads {
+                1 => workload.name().to_owned(),
+                _ => format!("{}, {threads} threads", workload.name()),
+            };
+            let name = format!("{asked}, {bytes} B");
             let texts = figures.iter().map(|(cost, rate)| match (cost, rate) {
                 (Some(cost), Some(rate)) => {
                     format!("{cost:.2} us; {}", Unit::PerSecond.format(*rate))
@@ -142,10 +150,7 @@ impl Experiment for Rivals {
             });
             let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |it| format!("{it:.2}"));
             table = table.row(
-                [workload.name().to_owned(), bytes.clone()]
-                    .into_iter()
-                    .chain(texts)
-                    .chain([ratio(speed), ratio(cpu)]),
+                [asked, bytes.clone()].into_iter().chain(texts).chain([ratio(speed), ratio(cpu)]),
             );
             cells.push((name, heat_row(&figures)));
         }
@@ -164,7 +169,7 @@ impl Experiment for Rivals {
         report.paragraph(&format!(
             "Each cell: CPU time per operation, background work included, then operations per second; \
              medians. Speed above 1 and CPU below 1 is better than the best rival, which may be another \
-             one in each row and column. One thread, keys of 16 bytes, equal memory; an acknowledged \
+             one in each row and column. One thread where no more are named, keys of 16 bytes, equal memory; an acknowledged \
              write survives {level} (fillsync: power loss). Which engine does more or less than that for \
              it is among the settings below (durability, survives)."
         ));
@@ -210,11 +215,15 @@ fn engines(scale: Scale, against: &[String]) -> Result<Vec<&'static str>> {
     Ok(chosen)
 }
 
-/// The workloads in the order in which they are made; what changes a store comes after what reads it.
-fn rows(core: bool) -> Vec<Workload> {
-    let mut all = Workload::ALL.to_vec();
-    all.sort_by_key(|&workload| place(workload));
-    all.retain(|workload| !core || CORE_ROWS.contains(workload));
+/// The workloads, with their threads, in the order in which they are made; what changes a store comes
+/// after what reads it.
+fn rows(core: bool) -> Vec<(Workload, u32)> {
+    let mut all: Vec<_> = Workload::ALL.iter().map(|&workload| (workload, 1)).collect();
+    all.retain(|(workload, _)| !core || CORE_ROWS.contains(workload));
+    if !core {
+        all.extend(THREADED);
+    }
+    all.sort_by_key(|&(workload, _)| place(workload));
     all
 }
 
@@ -232,7 +241,7 @@ fn place(workload: Workload) -> u8 {
 
 fn planned(
     name: &str,
-    workload: Workload,
+    (workload, threads): (Workload, u32),
     bytes: u32,
     scale: Scale,
     repetition: u32,
@@ -252,16 +261,21 @@ fn planned(
             Workload::DeleteRandom => Length::Operations(keys / 2),
             _ => time,
         },
+        threads,
         durability: if is_sync { Durability::Sync } else { Durability::Os },
         ..Spec::default()
     };
     let reads = place(workload) == 1;
     let durability = spec.durability;
+    let mut case = BTreeMap::from([
+        ("workload".to_owned(), workload.name().to_owned()),
+        ("value bytes".to_owned(), bytes.to_string()),
+    ]);
+    if threads > 1 {
+        case.insert("threads".to_owned(), threads.to_string());
+    }
     PlannedRun {
-        case: BTreeMap::from([
-            ("workload".to_owned(), workload.name().to_owned()),
-            ("value bytes".to_owned(), bytes.to_string()),
-        ]),
+        case,
         subject: match name {
             engine::NAME => Subject::Engine { settings: BTreeMap::new() },
             rival => Subject::Rival { name: rival.to_owned() },

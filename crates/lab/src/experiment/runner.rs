@@ -4,7 +4,8 @@
 //! 2. Refuse, before anything starts, what can't be had here: programs, disk.
 //! 3. Run by run: open, fill, have memory there, load, write the record. One that fails is written down
 //!    as invalid with its reason, its store is thrown away, and the next is made.
-//! 4. Stop between any two requests when asked to.
+//! 4. Once all are made, the same with the runs that follow from them.
+//! 5. Stop between any two requests when asked to.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -73,6 +74,8 @@ pub struct Status<'a> {
 /// What came of an experiment's runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
+    /// Runs that were asked for, those that follow from others included once they are known.
+    pub asked: usize,
     /// Runs that were made.
     pub made: usize,
     /// Runs that were there already.
@@ -95,11 +98,31 @@ pub fn make(
     fs::create_dir_all(directory).map_err(Error::io(directory.display().to_string()))?;
     let _lock = lock(directory)?;
     let mut file = RunsFile::open(&directory.join(RUNS_FILE))?;
+    let mut summary = Summary::default();
+    make_left(experiment, runs, &mut file, &mut summary, bench, watch)?;
+    if summary.failed.is_empty() && !summary.interrupted {
+        let following = experiment.following(runs, file.records());
+        make_left(experiment, &following, &mut file, &mut summary, bench, watch)?;
+    }
+    Ok(summary)
+}
+
+/// Makes those of the runs that `file` lacks.
+fn make_left(
+    experiment: &dyn Experiment,
+    runs: &[PlannedRun],
+    file: &mut RunsFile,
+    summary: &mut Summary,
+    bench: &Bench<'_>,
+    watch: &mut dyn FnMut(&Status<'_>),
+) -> Result<()> {
+    let directory = bench.directory;
     let left: Vec<&PlannedRun> =
         runs.iter().filter(|run| !file.has(&run.name(experiment.name()))).collect();
-    let mut summary = Summary { kept: runs.len() - left.len(), ..Summary::default() };
+    summary.asked += runs.len();
+    summary.kept += runs.len() - left.len();
     if left.is_empty() {
-        return Ok(summary);
+        return Ok(());
     }
     bench.programs.check(&left.iter().map(|run| (*run).clone()).collect::<Vec<_>>())?;
     stores::check_space(experiment.name(), directory, &left)?;
@@ -134,7 +157,7 @@ pub fn make(
         summary.made += 1;
     }
     summary.interrupted = bench.stop.load(Ordering::Relaxed);
-    Ok(summary)
+    Ok(())
 }
 
 /// The record of one run, and what failed. `None`: it was stopped before it began.

@@ -11,7 +11,7 @@ use tallybook_lab::bare::{Bare, BareOptions};
 use tallybook_lab::experiment::runner::{Bench, Programs, Stage, Summary, make, write_report};
 use tallybook_lab::experiment::{Experiment, PlannedRun, Scale, Subject, find, with_repetitions};
 use tallybook_lab::report::load_records;
-use tallybook_lab::spec::{Length, Spec, Workload};
+use tallybook_lab::spec::{Length, Pace, Spec, Workload};
 use tallybook_lab::{Error, Result};
 
 use crate::harness::quick;
@@ -34,7 +34,7 @@ fn few() -> (&'static dyn Experiment, Vec<PlannedRun>) {
     let experiment = find("rivals").unwrap();
     let mut runs = with_repetitions(experiment.runs(Scale::Tiny, &[]).unwrap(), 1);
     let wanted = [Workload::ReadRandom, Workload::ReadMissing, Workload::Overwrite];
-    runs.retain(|run| wanted.contains(&run.spec.workload));
+    runs.retain(|run| wanted.contains(&run.spec.workload) && run.spec.threads == 1);
     assert_eq!(runs.len(), 3);
     (experiment, runs)
 }
@@ -49,12 +49,36 @@ fn rivals_runs_to_a_report_without_any_rival() {
     let experiment = find("rivals").unwrap();
     let runs = with_repetitions(experiment.runs(Scale::Tiny, &[]).unwrap(), 1);
     let summary = made(experiment, &runs, dir.path()).unwrap();
-    assert_eq!(summary, Summary { made: Workload::ALL.len(), ..Summary::default() });
+    assert_eq!(summary, Summary { asked: runs.len(), made: runs.len(), ..Summary::default() });
     let report = write_report(experiment, dir.path(), "rerun").unwrap();
     assert!(report.records().iter().all(|record| record.outcome.operations > 0));
     let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
     assert!(Workload::ALL.iter().all(|workload| page.contains(workload.name())));
+    for threaded in ["fillsync, 4 threads", "readrandom, 2 threads"] {
+        assert!(page.contains(threaded), "{threaded}");
+    }
     assert!(!stores_left(dir.path()));
+}
+
+/// A closed loop finds a rate, which the runs that follow ask a share of; made again, nothing is.
+#[test]
+fn runs_that_follow_from_others_are_made_after_them_and_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let experiment = find("sustained").unwrap();
+    let mut runs = experiment.runs(Scale::Tiny, &[]).unwrap();
+    runs.retain(|run| run.case["rate"] == "highest");
+    assert_eq!(runs.len(), 2);
+    let summary = made(experiment, &runs, dir.path()).unwrap();
+    assert_eq!(summary.made, 4, "{summary:?}");
+    let records = load_records(&dir.path().join("runs.jsonl")).unwrap();
+    for (closed, share) in records[..2].iter().zip(&records[2..]) {
+        let Pace::Constant { per_second } = share.spec.pace else { panic!("{:?}", share.spec) };
+        let highest = closed.outcome.operations as f64 / closed.outcome.seconds;
+        assert!((per_second - highest * 0.95).abs() <= 1.0, "{per_second} of {highest}");
+    }
+    let again = made(experiment, &runs, dir.path()).unwrap();
+    let behind = records.iter().filter(|record| record.outcome.invalid.is_some()).count();
+    assert_eq!((again.kept, again.made), (4 - behind, behind));
 }
 
 #[test]

@@ -1,0 +1,161 @@
+//! `http-constant`: whether the server keeps a constant rate across flushes and compactions, and with what
+//! latency beside a bare server that stores nothing.
+//!
+//! One pipelined connection at 40,000 requests a second, as in the studies of servers that this grew from,
+//! and 64 at 100,000. Memtables are small, so that puts are flushed and merged many times meanwhile.
+//! Latency counts from when a request was due. The generator takes its part of the same cores, which is why
+//! the bare server is what to compare with.
+
+use super::http_floor::{FLOOR, OURS, VALUE_BYTES};
+use super::picks::{
+    LatencyRow, latency, latency_table, median_of, of_case, percentile_chart, text, values_of,
+};
+use super::planning::{MIB, at_rate, budget, only_ours, run, seed, server};
+use super::{Experiment, PlannedRun, Scale, Subject};
+use crate::chart::Unit;
+use crate::error::Result;
+use crate::record::Record;
+use crate::report::Report;
+use crate::run::RunOptions;
+use crate::spec::{Spec, ValueSizes, Workload};
+
+/// The experiment.
+pub(super) struct HttpConstant;
+
+/// Requests: name, workload, bytes of the floor's constant, kind of operation.
+const REQUESTS: [(&str, Workload, u32, &str); 2] =
+    [("PUT", Workload::Overwrite, 0, "put"), ("GET", Workload::ReadRandom, VALUE_BYTES, "get")];
+/// Requests per second, connections, and requests under way on each.
+const RATES: [(u32, u32, u32); 2] = [(40_000, 1, 16), (100_000, 64, 1)];
+
+impl Experiment for HttpConstant {
+    fn name(&self) -> &'static str {
+        "http-constant"
+    }
+
+    fn question(&self) -> &'static str {
+        "Does the server keep a constant rate across flushes and compactions, and with what latency?"
+    }
+
+    fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>> {
+        only_ours(self.name(), against)?;
+        let mut runs = Vec::new();
+        for repetition in 0..scale.pick(1, 3, 7) {
+            for (per_second, connections, pipeline) in RATES {
+                for (request, workload, floor_bytes, _) in REQUESTS {
+                    let spec = Spec {
+                        workload,
+                        keys: scale.pick(2_000, 1_000_000, 1_000_000),
+                        values: ValueSizes::Fixed(VALUE_BYTES),
+                        threads: connections,
+                        pipeline,
+                        seed: seed(repetition, per_second),
+                        ..Spec::default()
+                    };
+                    let per_second = per_second / scale.pick(40, 1, 1);
+                    let seconds = scale.pick(0.1, 8.0, 60.0);
+                    let spec = at_rate(f64::from(per_second), seconds, spec);
+                    let per_second = per_second.to_string();
+                    let case = [("request", request), ("rate", &*per_second)];
+                    let ours = PlannedRun {
+                        target: OURS.to_owned(),
+                        options: RunOptions { settle: false, ..RunOptions::default() },
+                        shared_store: Some(format!("{request} {repetition}")),
+                        budget: budget(4 * MIB),
+                        ..run(repetition, &case, server(&[]), spec)
+                    };
+                    let floor = PlannedRun {
+                        subject: Subject::Bare { body_bytes: floor_bytes },
+                        target: FLOOR.to_owned(),
+                        spec: Spec { verify: false, ..ours.spec.clone() },
+                        shared_store: Some(format!("bare {request} {repetition}")),
+                        ..ours.clone()
+                    };
+                    runs.extend(match repetition % 2 {
+                        0 => [ours, floor],
+                        _ => [floor, ours],
+                    });
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    fn report(&self, records: &[Record], rerun: &str) -> Report {
+        let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
+        let rates = values_of(records, "rate");
+        let mut cases: Vec<[LatencyRow<'_>; 2]> = Vec::new();
+        for rate in &rates {
+            for (request, _, _, kind) in REQUESTS {
+                cases.push([OURS, FLOOR].map(|target| {
+                    let of = of_case(records, &[("request", request), ("rate", rate)]);
+                    let per_second = Unit::PerSecond.format(rate.parse().unwrap_or_default());
+                    LatencyRow {
+                        name: format!("{request} at {per_second}, {target}"),
+                        records: of.into_iter().filter(|one| one.target == target).collect(),
+                        kind,
+                    }
+                }));
+            }
+        }
+        cases.retain(|sides| sides.iter().all(|side| !side.records.is_empty()));
+        let told: Vec<String> = cases.iter().filter_map(|sides| answer_of(sides)).collect();
+        if !told.is_empty() {
+            let refused: u64 = records.iter().map(refusals).sum();
+            report.answer(format!(
+                "From when a request is due, p99.9 is {}; {refused} requests were not answered 2xx.",
+                told.join(", ")
+            ));
+        }
+        report
+            .section("Latency at a constant rate")
+            .summary_table("Latency from when a request was due", &latency_table(&cases.concat()));
+        let filled = cases.iter().filter_map(|[ours, _]| median_of(&ours.records, memtables));
+        report.paragraph(&format!(
+            "The puts of a run fill {} memtables or more, each of which is flushed meanwhile.",
+            text(Unit::Count, filled.reduce(f64::min).map(f64::floor))
+        ));
+        for sides in &cases {
+            let [ours, _] = sides;
+            let title = name_of(ours);
+            let caption = "Each nine is as wide as the one before.";
+            let chart = percentile_chart(sides);
+            match ours.name == cases[0][0].name {
+                true => report.picture(title, caption, &chart),
+                false => report.chart(title, caption, &chart),
+            };
+        }
+        report
+    }
+}
+
+/// Our p99.9 of a case, and the floor's.
+fn answer_of(sides: &[LatencyRow<'_>; 2]) -> Option<String> {
+    let p999 = |row: &LatencyRow<'_>| median_of(&row.records, latency(row.kind, |one| one.p999_ns));
+    let [ours, floor] = sides;
+    let (our_ns, floor_ns) = (p999(ours)?, p999(floor)?);
+    Some(format!(
+        "{} ({:.2} times the bare server's) for {}",
+        Unit::Nanoseconds.format(our_ns),
+        our_ns / floor_ns,
+        name_of(ours)
+    ))
+}
+
+/// The name of a case, of which a row has one side.
+fn name_of<'r>(row: &'r LatencyRow<'_>) -> &'r str {
+    row.name.rsplit_once(", ").map_or(&row.name, |(case, _)| case)
+}
+
+/// Requests that were answered with an error, or not at all.
+fn refusals(record: &Record) -> u64 {
+    record.outcome.kinds.values().flat_map(|kind| kind.errors.values()).sum()
+}
+
+/// How many memtables a run's puts fill, which the store flushes and merges meanwhile.
+fn memtables(record: &Record) -> Option<f64> {
+    let memtable_bytes: f64 = record.target_settings.get("memtable-bytes")?.parse().ok()?;
+    let puts = record.outcome.kinds.get("put")?.count as f64;
+    let entry_bytes = f64::from(record.spec.key_bytes + VALUE_BYTES);
+    Some(puts * entry_bytes / memtable_bytes)
+}
