@@ -99,6 +99,13 @@ impl Drop for ThreadState {
     }
 }
 
+/// A number below 17 that no other living thread has, but for the last, which threads share once there are
+/// more of them.
+#[inline]
+pub(crate) fn thread_shard() -> usize {
+    THREAD.try_with(|thread| thread.shard).unwrap_or(SHARED)
+}
+
 /// The number of a shard that no living thread has, or of the one that is shared.
 fn take_shard() -> usize {
     let free = |taken: u32| {
@@ -188,7 +195,7 @@ impl Recorder {
     }
 
     fn shard(&self) -> &Shard {
-        &self.shards[THREAD.try_with(|thread| thread.shard).unwrap_or(SHARED)]
+        &self.shards[thread_shard()]
     }
 
     /// Gets counted so far.
