@@ -117,11 +117,7 @@ impl Browser {
     /// What an expression of the page comes to; a promise is waited for.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let page = self.page.clone();
-        self.evaluate_in(&page, expression)
-    }
-
-    fn evaluate_in(&mut self, session: &str, expression: &str) -> Value {
-        self.try_evaluate_in(session, expression)
+        self.try_evaluate_in(&page, expression)
             .unwrap_or_else(|refusal| panic!("{expression}: {refusal}"))
     }
 

@@ -54,7 +54,8 @@ impl RunName {
         }
     }
 
-    fn of(record: &Record) -> RunName {
+    /// The name of the run that a record is of.
+    pub fn of(record: &Record) -> RunName {
         RunName {
             experiment: record.experiment.clone(),
             case: record.case.clone(),

@@ -6,12 +6,12 @@
 //! Latency counts from when a request was due. The generator takes its part of the same cores, which is why
 //! the bare server is what to compare with.
 
-use super::http_floor::{FLOOR, OURS, VALUE_BYTES};
+use super::http_floor::{FLOOR, OURS, VALUE_BYTES, floor_of};
 use super::picks::{
     LatencyRow, latency, latency_table, median_of, of_case, percentile_chart, text, values_of,
 };
 use super::planning::{MIB, at_rate, budget, only_ours, run, seed, server};
-use super::{Experiment, PlannedRun, Scale, Subject};
+use super::{Experiment, PlannedRun, Scale};
 use crate::chart::Unit;
 use crate::error::Result;
 use crate::record::Record;
@@ -64,13 +64,8 @@ impl Experiment for HttpConstant {
                         budget: budget(4 * MIB),
                         ..run(repetition, &case, server(&[]), spec)
                     };
-                    let floor = PlannedRun {
-                        subject: Subject::Bare { body_bytes: floor_bytes },
-                        target: FLOOR.to_owned(),
-                        spec: Spec { verify: false, ..ours.spec.clone() },
-                        shared_store: Some(format!("bare {request} {repetition}")),
-                        ..ours.clone()
-                    };
+                    let bare = format!("bare {request} {repetition}");
+                    let floor = floor_of(&ours, floor_bytes, bare);
                     runs.extend(match repetition % 2 {
                         0 => [ours, floor],
                         _ => [floor, ours],
@@ -84,22 +79,23 @@ impl Experiment for HttpConstant {
     fn report(&self, records: &[Record], rerun: &str) -> Report {
         let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
         let rates = values_of(records, "rate");
-        let mut cases: Vec<[LatencyRow<'_>; 2]> = Vec::new();
+        let mut cases: Vec<(String, [LatencyRow<'_>; 2])> = Vec::new();
         for rate in &rates {
+            let per_second = Unit::PerSecond.format(rate.parse().unwrap_or_default());
             for (request, _, _, kind) in REQUESTS {
-                cases.push([OURS, FLOOR].map(|target| {
-                    let of = of_case(records, &[("request", request), ("rate", rate)]);
-                    let per_second = Unit::PerSecond.format(rate.parse().unwrap_or_default());
-                    LatencyRow {
-                        name: format!("{request} at {per_second}, {target}"),
-                        records: of.into_iter().filter(|one| one.target == target).collect(),
-                        kind,
-                    }
-                }));
+                let of = of_case(records, &[("request", request), ("rate", rate)]);
+                let name = format!("{request} at {per_second}");
+                let sides = [OURS, FLOOR].map(|target| LatencyRow {
+                    name: format!("{name}, {target}"),
+                    records: of.iter().copied().filter(|one| one.target == target).collect(),
+                    kind,
+                });
+                cases.push((name, sides));
             }
         }
-        cases.retain(|sides| sides.iter().all(|side| !side.records.is_empty()));
-        let told: Vec<String> = cases.iter().filter_map(|sides| answer_of(sides)).collect();
+        cases.retain(|(_, sides)| sides.iter().all(|side| !side.records.is_empty()));
+        let told: Vec<String> =
+            cases.iter().filter_map(|(name, sides)| answer_of(name, sides)).collect();
         if !told.is_empty() {
             let refused: u64 = records.iter().map(refusals).sum();
             report.answer(format!(
@@ -107,22 +103,22 @@ impl Experiment for HttpConstant {
                 told.join(", ")
             ));
         }
+        let rows: Vec<LatencyRow<'_>> =
+            cases.iter().flat_map(|(_, sides)| sides.iter().cloned()).collect();
         report
             .section("Latency at a constant rate")
-            .summary_table("Latency from when a request was due", &latency_table(&cases.concat()));
-        let filled = cases.iter().filter_map(|[ours, _]| median_of(&ours.records, memtables));
+            .summary_table("Latency from when a request was due", &latency_table(&rows));
+        let filled = rows.iter().filter_map(|row| median_of(&row.records, memtables));
         report.paragraph(&format!(
             "The puts of a run fill {} memtables or more, each of which is flushed meanwhile.",
             text(Unit::Count, filled.reduce(f64::min).map(f64::floor))
         ));
-        for sides in &cases {
-            let [ours, _] = sides;
-            let title = name_of(ours);
+        for (at, (name, sides)) in cases.iter().enumerate() {
             let caption = "Each nine is as wide as the one before.";
             let chart = percentile_chart(sides);
-            match ours.name == cases[0][0].name {
-                true => report.picture(title, caption, &chart),
-                false => report.chart(title, caption, &chart),
+            match at {
+                0 => report.picture(name, caption, &chart),
+                _ => report.chart(name, caption, &chart),
             };
         }
         report
@@ -130,21 +126,15 @@ impl Experiment for HttpConstant {
 }
 
 /// Our p99.9 of a case, and the floor's.
-fn answer_of(sides: &[LatencyRow<'_>; 2]) -> Option<String> {
+fn answer_of(name: &str, sides: &[LatencyRow<'_>; 2]) -> Option<String> {
     let p999 = |row: &LatencyRow<'_>| median_of(&row.records, latency(row.kind, |one| one.p999_ns));
     let [ours, floor] = sides;
     let (our_ns, floor_ns) = (p999(ours)?, p999(floor)?);
     Some(format!(
-        "{} ({:.2} times the bare server's) for {}",
+        "{} ({:.2} times the bare server's) for {name}",
         Unit::Nanoseconds.format(our_ns),
         our_ns / floor_ns,
-        name_of(ours)
     ))
-}
-
-/// The name of a case, of which a row has one side.
-fn name_of<'r>(row: &'r LatencyRow<'_>) -> &'r str {
-    row.name.rsplit_once(", ").map_or(&row.name, |(case, _)| case)
 }
 
 /// Requests that were answered with an error, or not at all.

@@ -90,14 +90,7 @@ impl Experiment for HttpFloor {
                         is_profiled: false,
                         spec,
                     };
-                    let floor = PlannedRun {
-                        subject: Subject::Bare { body_bytes: floor_bytes },
-                        target: FLOOR.to_owned(),
-                        spec: Spec { verify: false, ..ours.spec.clone() },
-                        shared_store: Some(format!("bare {floor_bytes}")),
-                        options: RunOptions { settle: false, ..ours.options.clone() },
-                        ..ours.clone()
-                    };
+                    let floor = floor_of(&ours, floor_bytes, format!("bare {floor_bytes}"));
                     let others = against.iter().map(|url| PlannedRun {
                         subject: Subject::Url { url: url.clone() },
                         target: url.clone(),
@@ -222,6 +215,18 @@ impl Experiment for HttpFloor {
             report.comparison(Comparer::Targets { baseline, subject: OURS }.compare(records));
         }
         report
+    }
+}
+
+/// The same run against the floor, which stores nothing: `server` names the one that is asked.
+pub(super) fn floor_of(ours: &PlannedRun, body_bytes: u32, server: String) -> PlannedRun {
+    PlannedRun {
+        subject: Subject::Bare { body_bytes },
+        target: FLOOR.to_owned(),
+        spec: Spec { verify: false, ..ours.spec.clone() },
+        shared_store: Some(server),
+        options: RunOptions { settle: false, ..ours.options.clone() },
+        ..ours.clone()
     }
 }
 

@@ -9,7 +9,7 @@
 
 use super::picks::{
     LatencyRow, fell_behind, latency, latency_table, longest_chart, median_of, of_case,
-    percentile_chart, rate_of, telling, text, told, values_of,
+    percentile_chart, rate_of, text, told, values_of,
 };
 use super::planning::{MIB, at_rate, budget, engine, only_ours, run, seed};
 use super::{Experiment, PlannedRun, Scale};
@@ -17,6 +17,7 @@ use crate::chart::Unit;
 use crate::error::Result;
 use crate::record::Record;
 use crate::report::{Report, Table};
+use crate::runs_file::RunName;
 use crate::spec::{Length, Pace, Spec, ValueSizes, Workload};
 
 /// The experiment.
@@ -58,10 +59,7 @@ impl Experiment for Sustained {
         let closed = planned.iter().filter(|run| run.case["rate"] == HIGHEST);
         let share = |run: &PlannedRun| {
             let name = run.name(self.name());
-            let is_of = |one: &&Record| {
-                one.case == name.case && one.repetition == name.repetition && one.spec == name.spec
-            };
-            let found = records.iter().rev().find(is_of)?;
+            let found = records.iter().rev().find(|one| RunName::of(one) == name)?;
             let highest = rate_of(found, "put").filter(|_| found.outcome.invalid.is_none())?;
             let mut share = run.clone();
             share.case.insert("rate".to_owned(), SHARE_OF_HIGHEST.to_owned());
@@ -159,17 +157,29 @@ fn share_rows<'a>(records: &'a [Record], bytes: &str) -> Vec<LatencyRow<'a>> {
     [HIGHEST, SHARE_OF_HIGHEST].map(row).into_iter().filter(|row| !row.records.is_empty()).collect()
 }
 
+fn asked_rate(record: &Record) -> Option<f64> {
+    match record.spec.pace {
+        Pace::Constant { per_second } => Some(per_second),
+        _ => None,
+    }
+}
+
+/// Whether the runs of a rate took as many puts as were due.
+fn is_kept(of: &[&Record]) -> bool {
+    let share = median_of(of, |one| Some(rate_of(one, "put")? / asked_rate(one)?));
+    !fell_behind(of) && share.is_some_and(|share| share >= KEPT_SHARE)
+}
+
 /// What came of the share of a closed loop's rate.
 fn share_told(records: &[Record], bytes: &str) -> Option<String> {
     let of = of_case(records, &[("value bytes", bytes), ("rate", SHARE_OF_HIGHEST)]);
-    let asked = telling(&of).into_iter().find_map(|record| match record.spec.pace {
-        Pace::Constant { per_second } => Some(per_second),
-        _ => None,
-    })?;
-    let reached = median_of(&of, |record| rate_of(record, "put"))?;
-    let kept = match reached >= asked * KEPT_SHARE && !fell_behind(&of) {
+    let asked = median_of(&of, asked_rate)?;
+    let kept = match is_kept(&of) {
         true => "is kept up".to_owned(),
-        false => format!("is not kept up ({} are taken)", Unit::PerSecond.format(reached)),
+        false => {
+            let reached = text(Unit::PerSecond, median_of(&of, |one| rate_of(one, "put")));
+            format!("is not kept up ({reached} are taken)")
+        }
     };
     let put = |pick| text(Unit::Nanoseconds, median_of(&of, latency("put", pick)));
     Some(format!(
@@ -182,8 +192,7 @@ fn share_told(records: &[Record], bytes: &str) -> Option<String> {
 
 fn highest_kept(records: &[Record], bytes: &str) -> Option<String> {
     let kept = rungs(records, bytes);
-    let (rate, of) =
-        kept.iter().rev().find(|(_, of)| !telling(of).is_empty() && !fell_behind(of))?;
+    let (rate, of) = kept.iter().rev().find(|(_, of)| is_kept(of))?;
     let put = |pick| text(Unit::Nanoseconds, median_of(of, latency("put", pick)));
     Some(format!(
         "values of {bytes} bytes at {}, with a p99 of {}, a p99.9 of {} and a longest put of {}",
@@ -217,21 +226,25 @@ fn work_table(rows: &[LatencyRow<'_>]) -> Table {
 
 /// As many puts as possible, of as many bytes as the study had.
 fn closed(repetition: u32, bytes: u32, scale: Scale) -> PlannedRun {
-    let first = planned(repetition, bytes, LADDERS[0].1[0], scale);
     let put_bytes: u64 = match bytes {
         100 => scale.pick(1 << 20, 5 << 30, 20 << 30),
         _ => scale.pick(8 << 20, 20 << 30, 20 << 30),
     };
-    let per_entry = u64::from(first.spec.key_bytes) + u64::from(bytes);
-    let mut closed = first;
+    // The rate of the rung that it is made from is asked of nobody.
+    let mut closed = planned(repetition, bytes, LADDERS[0].1[0], scale);
     closed.case.insert("rate".to_owned(), HIGHEST.to_owned());
     closed.spec.pace = Pace::Closed;
-    closed.spec.length = Length::Operations(put_bytes / per_entry);
+    closed.spec.length = Length::Operations(put_bytes / entry_bytes(bytes));
     closed
 }
 
+/// Bytes of a key and its value.
+fn entry_bytes(value_bytes: u32) -> u64 {
+    u64::from(Spec::default().key_bytes + value_bytes)
+}
+
 fn planned(repetition: u32, bytes: u32, rate: u32, scale: Scale) -> PlannedRun {
-    let per_entry = u64::from(bytes) + 16;
+    let per_entry = entry_bytes(bytes);
     let live_bytes: u64 = scale.pick(200 << 10, 1 << 30, 8 << 30);
     let put_bytes: u64 = match bytes {
         100 => scale.pick(1 << 20, 1 << 30, 20 << 30),
