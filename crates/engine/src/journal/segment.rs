@@ -21,6 +21,7 @@ use crate::file_cache::FileCache;
 use crate::file_name;
 use crate::options::Reading;
 use crate::stages::Recorder;
+use crate::vfs::handles::{Handles, handles_of};
 use crate::vfs::prefetch::{prefetch_range, touch};
 use crate::vfs::{Advice, File, FileSystem};
 
@@ -58,21 +59,23 @@ enum Mapped<'a> {
     /// The map it was written through.
     Written(&'a AheadMap),
     /// A map of all that was ever written.
-    Sealed(&'a Bytes),
+    Sealed(&'a Handles<Bytes>),
 }
 
 impl<'a> Mapped<'a> {
     fn slice(self, offset: u64, len: u32) -> Bytes {
         match self {
             Mapped::Written(map) => map.slice(offset, len as usize),
-            Mapped::Sealed(map) => map.slice(offset as usize..offset as usize + len as usize),
+            Mapped::Sealed(map) => map.own().slice(offset as usize..offset as usize + len as usize),
         }
     }
 
     fn lend(self, offset: u64, len: u32) -> Option<&'a [u8]> {
         match self {
             Mapped::Written(map) => map.lend(offset, len as usize),
-            Mapped::Sealed(map) => Some(&map[offset as usize..offset as usize + len as usize]),
+            Mapped::Sealed(map) => {
+                Some(&map.own()[offset as usize..offset as usize + len as usize])
+            }
         }
     }
 }
@@ -99,7 +102,7 @@ pub struct Segment {
     /// The map it was written through.
     map: Option<Arc<AheadMap>>,
     /// A map made for reading once the segment was sealed.
-    sealed_map: OnceLock<Bytes>,
+    sealed_map: OnceLock<Handles<Bytes>>,
     /// Held while bytes are unsynced, so that the system reports an error to this handle and to no
     /// later one, and after the file has lost its name.
     handle: RwLock<Option<Arc<dyn File>>>,
@@ -350,7 +353,7 @@ impl Segment {
         match (&self.map, self.sealed_map.get()) {
             (Some(map), _) => map.prefetch(offset, len),
             (None, Some(map)) => {
-                if let Some(front) = map.get(offset as usize..end as usize) {
+                if let Some(front) = map.own().get(offset as usize..end as usize) {
                     prefetch_range(front.as_ptr(), front.len());
                 }
             }
@@ -470,7 +473,7 @@ impl Segment {
                     .file("map")?
                     .map(self.end())
                     .map_err(|source| Error::io("map", &self.path, source))?;
-                self.sealed_map.get_or_init(|| map)
+                self.sealed_map.get_or_init(|| handles_of(map))
             }
         };
         Ok(Some(Mapped::Sealed(map)))

@@ -250,6 +250,11 @@ pub(crate) struct Candidates<'a> {
 }
 
 impl Candidates<'_> {
+    /// Where the bucket that is looked into next is in the index.
+    pub(super) fn home_offset(&self) -> u64 {
+        (self.next * BUCKET_BYTES) as u64
+    }
+
     /// Whether the key is in no such place, so that it is absent.
     #[inline]
     pub(crate) fn is_empty(&mut self) -> bool {

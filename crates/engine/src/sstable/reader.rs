@@ -164,6 +164,23 @@ impl Table {
         Ok(None)
     }
 
+    /// Tells the system which parts of a mapped file a look-up used: a hint, for as long as the disk is waited
+    /// for. Answers whether the index named a place of the key.
+    pub(crate) fn note_used(&self, hash: u64) -> bool {
+        if !self.source.is_mapped() {
+            return true;
+        }
+        let mut candidates = self.index.candidates(hash);
+        let bucket = candidates.home_offset();
+        self.source.note_used(self.footer.point_index.offset + bucket, 1);
+        let place = candidates.next();
+        if let Some(handle) = place.and_then(|place| self.fences.handle(place.block)) {
+            // Of a block's other page nothing may have been looked at. It is the front of the next.
+            self.source.note_used(handle.offset, 1);
+        }
+        place.is_some()
+    }
+
     /// Walks on from the newest version, at `place` in `bytes`, to the first at or below `max_seqno`.
     #[cold]
     fn older_version<'a>(

@@ -20,8 +20,8 @@ use crate::sstable::fences::BlockHandle;
 use crate::sstable::footer::Section;
 use crate::sstable::frame::{self, FrameError};
 use crate::sstable::point_index::Place;
-use crate::stages::thread_shard;
 use crate::vfs::Advice;
+use crate::vfs::handles::{Handles, handles_of};
 
 /// What a block is read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,39 +105,9 @@ pub(super) struct TableSource {
 #[derive(Debug)]
 enum SourceBytes {
     /// The whole file, and a bit for each block that is stored as it is and was verified.
-    Mapped { map: Map, verified: Box<[AtomicU64]>, files: Arc<FileCache> },
+    Mapped { map: Handles<Bytes>, verified: Box<[AtomicU64]>, files: Arc<FileCache> },
     /// Reads.
     Pread(Arc<FileCache>),
-}
-
-/// The map of a file, under several handles that count their users apart: values that are read are slices
-/// of it, and threads that count in one place wait for one another's processor each time.
-#[derive(Debug)]
-struct Map(Box<[Bytes; MAP_HANDLES]>);
-
-const MAP_HANDLES: usize = 8;
-
-impl Map {
-    fn new(map: Bytes) -> Map {
-        Map(Box::new(std::array::from_fn(|_| Bytes::from_owner(OwnLine(map.clone())))))
-    }
-
-    /// This thread's handle.
-    #[inline]
-    fn handle(&self) -> &Bytes {
-        &self.0[thread_shard() % MAP_HANDLES]
-    }
-}
-
-/// On cache lines of its own, with the count of a handle's users before it.
-#[derive(Debug)]
-#[repr(align(128))]
-struct OwnLine(Bytes);
-
-impl AsRef<[u8]> for OwnLine {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
 }
 
 impl TableSource {
@@ -149,7 +119,7 @@ impl TableSource {
         number: u64,
         cache: Arc<BlockCache>,
     ) -> Self {
-        let map = Map::new(map);
+        let map = handles_of(map);
         let bytes = SourceBytes::Mapped { map, verified: Box::default(), files };
         TableSource::new(bytes, path, number, cache)
     }
@@ -247,7 +217,7 @@ impl TableSource {
     ) -> Result<BlockBytes<'_>> {
         if let SourceBytes::Mapped { map, verified, .. } = &self.bytes
             && purpose != Purpose::Pass
-            && let map = map.handle()
+            && let map = map.own()
             && let Some(range) = self.mapped_block(map, verified, block, handle)?
         {
             return Ok(BlockBytes::Mapped { map, range });
@@ -338,11 +308,20 @@ impl TableSource {
         }
     }
 
+    /// Tells the system that a part of a mapped file was used, so that it stays in memory; a hint.
+    pub(super) fn note_used(&self, offset: u64, len: u64) {
+        if let SourceBytes::Mapped { files, .. } = &self.bytes
+            && let Ok(file) = files.open(&self.path)
+        {
+            file.advise(Advice::Used, offset, len);
+        }
+    }
+
     /// Unverified bytes. Requires: the range lies inside the file as it was opened.
     pub(super) fn read(&self, offset: u64, len: usize, wait: bool) -> Result<Bytes> {
         let files = match &self.bytes {
             SourceBytes::Mapped { map, .. } => {
-                return Ok(map.handle().slice(offset as usize..offset as usize + len));
+                return Ok(map.own().slice(offset as usize..offset as usize + len));
             }
             SourceBytes::Pread(files) => files,
         };

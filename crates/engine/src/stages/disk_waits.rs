@@ -2,8 +2,9 @@
 //!
 //! Through a map the disk gives a page at a time, each when it is touched: a value that lies in two pages is
 //! two waits, one after the other. The system can be told before what is wanted, but where all is in memory
-//! that costs more than the read. So now and then a read is timed, and while they take as long as only a
-//! disk does, what they want is announced.
+//! that costs more than the read. Nor does it see which pages of a map are used again and again. So now and then
+//! a read is timed, and while they take as long as only a disk does, what they want is announced, and what they
+//! used is noted.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,8 +13,14 @@ use crate::vfs::cycles;
 /// Of values in memory, one in so many is timed.
 const TIMED_ONE_IN: u32 = 32;
 
+/// Of look-ups in tables that are in memory, one in so many: with one in 32 those of absent keys took 4 % longer.
+const LOOKUPS_TIMED_ONE_IN: u64 = 256;
+
 /// The disk is expected until so many reads in a row have not waited for it.
 const READS_UNTIL_FORGOTTEN: u32 = 256;
+
+/// The last wait was a few reads ago.
+const READS_RECENT: u32 = 8;
 
 /// No value takes longer from memory, a processor that is taken away apart: ten times what is usual.
 const MEMORY_NS_MAX: u64 = 15_000;
@@ -35,6 +42,18 @@ impl DiskWaits {
         self.expected.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether the disk was waited for a few reads ago, so that a microsecond more is little beside it.
+    #[inline]
+    pub fn are_recent(&self) -> bool {
+        self.expected.load(Ordering::Relaxed) > READS_UNTIL_FORGOTTEN - READS_RECENT
+    }
+
+    /// Whether a look-up of a key with this hash is timed.
+    #[inline]
+    pub fn is_look_up_timed(&self, hash: u64) -> bool {
+        self.are_expected() || hash.is_multiple_of(LOOKUPS_TIMED_ONE_IN)
+    }
+
     /// Called before a value is read: the reading of the cycle counter, of those that are timed.
     /// `number` is any that differs from value to value.
     #[inline]
@@ -42,7 +61,7 @@ impl DiskWaits {
         (self.are_expected() || number.is_multiple_of(TIMED_ONE_IN)).then(cycles::now)
     }
 
-    /// Called when `len` bytes were read.
+    /// Called when `len` bytes were read, or a key looked up.
     #[inline]
     pub fn end(&self, begun: Option<u64>, len: u32) {
         if let Some(begun) = begun {
@@ -55,8 +74,10 @@ impl DiskWaits {
         let waited = ns > MEMORY_NS_MAX + (f64::from(len) * MEMORY_NS_PER_BYTE) as u64;
         // Threads that come at once may forget one read more or less.
         let left = self.expected.load(Ordering::Relaxed);
-        let left = if waited { READS_UNTIL_FORGOTTEN } else { left.saturating_sub(1) };
-        self.expected.store(left, Ordering::Relaxed);
+        let now = if waited { READS_UNTIL_FORGOTTEN } else { left.saturating_sub(1) };
+        if now != left {
+            self.expected.store(now, Ordering::Relaxed);
+        }
     }
 }
 

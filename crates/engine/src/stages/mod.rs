@@ -11,7 +11,6 @@ mod stage;
 mod stopwatch;
 
 pub use disk_waits::DiskWaits;
-pub(crate) use recorder::thread_shard;
 pub use recorder::{Recorder, Trace};
 pub use report::{Distribution, Stages, Summary};
 pub use stage::{Exit, Stage};

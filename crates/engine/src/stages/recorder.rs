@@ -9,17 +9,14 @@ use parking_lot::Mutex;
 
 use super::{DiskWaits, Distribution, Exit, Stage, Stages};
 use crate::vfs::cycles;
+use crate::vfs::thread_number::{SHARED_NUMBER, thread_number};
 use crate::waits;
-
-/// Threads that live at a time and have a shard each; those beyond share one.
-const OWN_SHARDS: usize = 16;
-/// The number of the one that is shared.
-const SHARED: usize = OWN_SHARDS;
 
 /// Where the times and counts of one store go.
 #[derive(Debug)]
 pub struct Recorder {
     sample_every: AtomicU32,
+    /// By the number of a thread.
     shards: Box<[Shard]>,
     /// What the store looks up for itself goes here, and nobody looks at it.
     unrecorded: Shard,
@@ -45,12 +42,8 @@ thread_local! {
     static THREAD: ThreadState = ThreadState::new();
 }
 
-/// Which shards' numbers living threads have, a bit each.
-static TAKEN: AtomicU32 = AtomicU32::new(0);
-
 /// What a thread keeps between operations, whatever the store.
 struct ThreadState {
-    shard: usize,
     /// Operations until the next that is timed.
     countdown: Cell<u32>,
     random: Cell<u64>,
@@ -58,9 +51,8 @@ struct ThreadState {
 
 impl ThreadState {
     fn new() -> ThreadState {
-        let shard = take_shard();
-        let random = cycles::now() ^ ((shard as u64) << 32) | 1;
-        ThreadState { shard, countdown: Cell::new(1), random: Cell::new(random) }
+        let random = cycles::now() ^ ((thread_number() as u64) << 32) | 1;
+        ThreadState { countdown: Cell::new(1), random: Cell::new(random) }
     }
 
     /// Whether the next operation is timed.
@@ -90,34 +82,6 @@ impl ThreadState {
     }
 }
 
-impl Drop for ThreadState {
-    fn drop(&mut self) {
-        if self.shard != SHARED {
-            // What was counted comes before what the next thread with this number counts.
-            TAKEN.fetch_and(!(1 << self.shard), Ordering::Release);
-        }
-    }
-}
-
-/// A number below 17 that no other living thread has, but for the last, which threads share once there are
-/// more of them.
-#[inline]
-pub(crate) fn thread_shard() -> usize {
-    THREAD.try_with(|thread| thread.shard).unwrap_or(SHARED)
-}
-
-/// The number of a shard that no living thread has, or of the one that is shared.
-fn take_shard() -> usize {
-    let free = |taken: u32| {
-        let lowest = taken.trailing_ones();
-        ((lowest as usize) < OWN_SHARDS).then(|| taken | 1 << lowest)
-    };
-    match TAKEN.fetch_update(Ordering::Acquire, Ordering::Relaxed, free) {
-        Ok(taken) => taken.trailing_ones() as usize,
-        Err(_) => SHARED,
-    }
-}
-
 impl Recorder {
     /// Most operations between two that are timed.
     pub const SAMPLE_EVERY_MAX: u32 = 1 << 20;
@@ -125,7 +89,8 @@ impl Recorder {
     /// A recorder that times one operation in `sample_every`; none if 0.
     pub fn new(sample_every: u32) -> Recorder {
         cycles::prepare();
-        let shards = (0..=SHARED).map(|number| Shard::new(number != SHARED)).collect();
+        let shards = 0..=SHARED_NUMBER;
+        let shards = shards.map(|number| Shard::new(number != SHARED_NUMBER)).collect();
         let recorder = Recorder {
             sample_every: AtomicU32::new(0),
             shards,
@@ -156,24 +121,25 @@ impl Recorder {
     #[inline]
     pub fn begin(&self) -> Trace<'_> {
         let every = self.sample_every.load(Ordering::Relaxed);
-        let begun = THREAD.try_with(|thread| {
-            let is_sampled = every != 0 && thread.is_next_sampled(every);
-            (thread.shard, if is_sampled { cycles::now() } else { 0 })
-        });
-        // A thread that ends may have given its shard to another.
-        let (shard, started) = begun.unwrap_or((SHARED, 0));
-        Trace::new(&self.shards[shard], started)
+        let is_sampled = every != 0 && THREAD.with(|thread| thread.is_next_sampled(every));
+        self.trace(self.shard(), if is_sampled { cycles::now() } else { 0 })
     }
 
     /// Begins something rare, which is always timed.
     pub fn begin_rare(&self) -> Trace<'_> {
-        Trace::new(self.shard(), cycles::now())
+        self.trace(self.shard(), cycles::now())
     }
 
     /// Begins something that is not the user's, such as a look-up by a collection: not timed, not
     /// counted.
     pub(crate) fn begin_unrecorded(&self) -> Trace<'_> {
-        Trace::new(&self.unrecorded, 0)
+        self.trace(&self.unrecorded, 0)
+    }
+
+    #[inline]
+    fn trace<'a>(&'a self, shard: &'a Shard, started: u64) -> Trace<'a> {
+        let disk_waits = &self.disk_waits;
+        Trace { shard, disk_waits, started, last: started, of_this_thread: PhantomData }
     }
 
     /// Records a wait that began at `from`, a reading of the cycle counter, and tells the observer of
@@ -195,7 +161,7 @@ impl Recorder {
     }
 
     fn shard(&self) -> &Shard {
-        &self.shards[thread_shard()]
+        &self.shards[thread_number()]
     }
 
     /// Gets counted so far.
@@ -276,6 +242,7 @@ impl Shard {
 #[derive(Debug)]
 pub struct Trace<'a> {
     shard: &'a Shard,
+    disk_waits: &'a DiskWaits,
     /// Readings of the cycle counter; 0 when the operation isn't timed.
     started: u64,
     last: u64,
@@ -284,8 +251,10 @@ pub struct Trace<'a> {
 }
 
 impl<'a> Trace<'a> {
-    fn new(shard: &'a Shard, started: u64) -> Trace<'a> {
-        Trace { shard, started, last: started, of_this_thread: PhantomData }
+    /// Whether reads wait for the disk at present.
+    #[inline]
+    pub(crate) fn disk_waits(&self) -> &'a DiskWaits {
+        self.disk_waits
     }
 
     /// Counts that a read, or a request to a file, ended here.
@@ -362,6 +331,7 @@ impl<'a> Trace<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vfs::thread_number::OWN_NUMBERS;
 
     fn timed(recorder: &Recorder, operations: u32) -> u64 {
         for _ in 0..operations {
@@ -419,7 +389,7 @@ mod tests {
         let recorder = Recorder::new(0);
         for _ in 0..3 {
             std::thread::scope(|scope| {
-                for _ in 0..2 * OWN_SHARDS {
+                for _ in 0..2 * OWN_NUMBERS {
                     scope.spawn(|| {
                         for _ in 0..1000 {
                             recorder.begin().count_get();
@@ -429,7 +399,7 @@ mod tests {
                 }
             });
         }
-        assert_eq!(recorder.gets(), 3 * 2 * OWN_SHARDS as u64 * 1000);
+        assert_eq!(recorder.gets(), 3 * 2 * OWN_NUMBERS as u64 * 1000);
     }
 
     #[test]

@@ -467,7 +467,7 @@ mod tests {
     use crate::store::Store;
 
     #[test]
-    fn values_are_lent_and_wanted_ahead_whatever_way_they_are_read() {
+    fn values_are_lent_wanted_ahead_and_found_whatever_way_they_are_read() {
         for reading in [Reading::Mapped, Reading::Pread] {
             let dir = tempfile::tempdir().unwrap();
             let options = Options { reading, background: false, ..Options::default() };
@@ -496,6 +496,9 @@ mod tests {
                             cursor.recorder.disk_waits().end(Some(1), 0);
                             assert!(cursor.recorder.disk_waits().are_expected());
                         }
+                        let key = format!("{seen:03}");
+                        assert_eq!(store.get(key.as_bytes()).unwrap().unwrap(), value(seen));
+                        assert!(store.get((key + "x").as_bytes()).unwrap().is_none());
                         let found = cursor.value_ref().unwrap();
                         assert_eq!(&found[..], value(seen));
                         assert_eq!(cursor.value().unwrap(), value(seen));

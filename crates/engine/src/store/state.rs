@@ -17,6 +17,7 @@ use crate::memtable::Memtable;
 use crate::options::LEVEL_COUNT;
 use crate::stages::{Exit, Stage, Trace};
 use crate::version::{RUNS_AHEAD, Version};
+use crate::vfs::cycles;
 
 /// A value that a cursor shows; it is its bytes.
 #[derive(Debug, Clone)]
@@ -73,7 +74,11 @@ impl ReadState {
             Some(entry) => Found { entry, level: None },
             None => {
                 trace.skip();
-                find_in_tables(&self.version, user_key, hash, seqno, wait, trace)?
+                let version = &self.version;
+                match trace.disk_waits().is_look_up_timed(hash) {
+                    true => find_timed(version, user_key, hash, seqno, wait, trace)?,
+                    false => find_in_tables(version, user_key, hash, seqno, wait, trace)?,
+                }
             }
         };
         let (exit, stage) = found.end();
@@ -223,6 +228,38 @@ pub(crate) fn find_in_tables(
     trace.count_many(Exit::FileIndex, outside);
     trace.count_many(Exit::FileFilter, excluded);
     Ok(Found { entry: None, level: Some(LEVEL_COUNT) })
+}
+
+/// As `find_in_tables`, while the disk is waited for, and now and then to see whether it is.
+#[cold]
+fn find_timed(
+    version: &Version,
+    user_key: &[u8],
+    hash: u64,
+    seqno: SeqNo,
+    wait: bool,
+    trace: &mut Trace<'_>,
+) -> Result<Found> {
+    let waits = trace.disk_waits();
+    let begun = cycles::now();
+    let found = find_in_tables(version, user_key, hash, seqno, wait, trace)?;
+    waits.end(Some(begun), 0);
+    if waits.are_recent() {
+        note_used(version, user_key, hash);
+    }
+    Ok(found)
+}
+
+/// Tells the system which pages of the tables a look-up of this key used. What all look-ups use, indexes
+/// and tables of values in the journal, is kept by this; what one of them uses goes.
+fn note_used(version: &Version, user_key: &[u8], hash: u64) {
+    let directory = version.directory();
+    for runs in directory.runs().chunks(RUNS_AHEAD) {
+        let tables = directory.find(runs, user_key, hash);
+        if tables.into_iter().flatten().any(|slot| slot.live.table().note_used(hash)) {
+            return;
+        }
+    }
 }
 
 /// Where the values of one segment number are.

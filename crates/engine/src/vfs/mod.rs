@@ -15,8 +15,10 @@ pub mod clock;
 pub mod cycles;
 pub mod disk;
 pub mod faulty;
+pub(crate) mod handles;
 pub mod memory;
 pub mod prefetch;
+pub(crate) mod thread_number;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use disk::DiskFileSystem;
@@ -70,6 +72,9 @@ pub enum Advice {
     WillNeed,
     /// Will not be read again: let it go first.
     DontNeed,
+    /// Was used just now, through a map: keep it longer than what is read once. Linux lets what is mapped
+    /// for reads at random go in the order in which it came, however often it is used (from 6.3 on).
+    Used,
 }
 
 /// One open file.

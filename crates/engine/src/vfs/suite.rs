@@ -329,6 +329,11 @@ fn a_segment_is_shared_while_any_part_of_a_slice_lives() {
         assert_eq!(clone, "bytes");
         drop(clone);
         assert!(!map.is_shared());
+        let of_another =
+            std::thread::scope(|scope| scope.spawn(|| map.slice(0, 4)).join().unwrap());
+        assert!(map.is_shared());
+        drop((of_another, map.slice(5, 5)));
+        assert!(!map.is_shared());
         let empty = map.slice(0, 0);
         assert!(empty.is_empty() && !map.is_shared());
     });
@@ -391,7 +396,8 @@ fn hints_change_nothing() {
         let file = fs.create(&dir.join("file")).unwrap();
         file.write_all_at(&[7; 9_000], 0).unwrap();
         file.start_writeback(0, 9_000);
-        for advice in [Advice::Random, Advice::Sequential, Advice::WillNeed, Advice::DontNeed] {
+        use Advice::*;
+        for advice in [Random, Sequential, WillNeed, DontNeed, Used] {
             file.advise(advice, 0, 9_000);
         }
         assert_eq!(read(&*file), [7; 9_000]);

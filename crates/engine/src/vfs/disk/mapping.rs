@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::{read_exact, write_all, write_zeros};
 use crate::vfs::SegmentMap;
+use crate::vfs::handles::{Handles, OwnLine};
 use crate::vfs::prefetch::{prefetch_for_writing, prefetch_range};
 
 /// Bytes that `populate` reads and writes at a time where the kernel can't do it.
@@ -37,6 +38,8 @@ pub(super) fn map_for_reading(fd: &OwnedFd, len: usize) -> io::Result<Bytes> {
 #[derive(Debug)]
 pub(super) struct DiskSegmentMap {
     map: Arc<MmapRaw>,
+    /// What slices hold, and count as users of.
+    users: Handles<Arc<OwnLine<Arc<MmapRaw>>>>,
     fd: Arc<OwnedFd>,
 }
 
@@ -48,7 +51,9 @@ impl DiskSegmentMap {
         // along, which pushed out the tables and kept the disk busy: of data somewhat larger than memory
         // HEAD p99 was 5 ms, without it 7 us. A hint.
         let _ = map.advise(Advice::Random);
-        Ok(DiskSegmentMap { map: Arc::new(map), fd: fd.clone() })
+        let map = Arc::new(map);
+        let users = Handles::new(|| Arc::new(OwnLine(map.clone())));
+        Ok(DiskSegmentMap { map, users, fd: fd.clone() })
     }
 
     /// The range's start as a pointer offset. Checked in release builds: past it lies foreign memory.
@@ -128,7 +133,7 @@ impl SegmentMap for DiskSegmentMap {
         if len == 0 {
             return Bytes::new();
         }
-        Bytes::from_owner(Slice { map: self.map.clone(), start, len })
+        Bytes::from_owner(Slice { user: self.users.own().clone(), start, len })
     }
 
     fn lend(&self, offset: u64, len: usize) -> Option<&[u8]> {
@@ -167,7 +172,7 @@ impl SegmentMap for DiskSegmentMap {
     }
 
     fn is_shared(&self) -> bool {
-        let shared = Arc::strong_count(&self.map) > 1;
+        let shared = self.users.all().iter().any(|user| Arc::strong_count(user) > 1);
         // Pairs with the release when a slice drops the map: its reads come before any later store.
         fence(Ordering::Acquire);
         shared
@@ -178,7 +183,7 @@ impl SegmentMap for DiskSegmentMap {
 /// because `Bytes::is_unique` is always false for an owner and a `Bytes` of the whole map would be
 /// a reference to bytes that are still to be written. Costs one allocation of 32 bytes.
 struct Slice {
-    map: Arc<MmapRaw>,
+    user: Arc<OwnLine<Arc<MmapRaw>>>,
     start: usize,
     len: usize,
 }
@@ -187,7 +192,7 @@ impl AsRef<[u8]> for Slice {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: `DiskSegmentMap::slice` checked the range against the map, which this keeps alive,
         // and its caller promised that the bytes will not be written again.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.start), self.len) }
+        unsafe { std::slice::from_raw_parts(self.user.0.as_ptr().add(self.start), self.len) }
     }
 }
 
