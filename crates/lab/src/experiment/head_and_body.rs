@@ -229,5 +229,6 @@ fn planned(
         },
         shared_store: Some(format!("{way}, {bytes} bytes, repetition {repetition}")),
         is_profiled: false,
+        memory_bytes_max: None,
     }
 }

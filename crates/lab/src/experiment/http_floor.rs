@@ -88,6 +88,7 @@ impl Experiment for HttpFloor {
                             if workload.writes() { "written" } else { "read" }.to_owned(),
                         ),
                         is_profiled: false,
+                        memory_bytes_max: None,
                         spec,
                     };
                     let floor = floor_of(&ours, floor_bytes, format!("bare {floor_bytes}"));

@@ -5,6 +5,7 @@
 
 mod plan;
 mod repetitions;
+mod memory_group;
 mod subject;
 mod server;
 mod stores;
@@ -24,6 +25,7 @@ mod rivals;
 mod kfs;
 mod http_floor;
 mod http_constant;
+mod beyond_memory;
 #[cfg(test)]
 mod tests;
 
@@ -66,6 +68,7 @@ static ALL: &[&dyn Experiment] = &[
     &kfs::Kfs,
     &http_floor::HttpFloor,
     &http_constant::HttpConstant,
+    &beyond_memory::BeyondMemory,
 ];
 
 /// Every experiment.

@@ -127,7 +127,8 @@ pub struct PlannedRun {
     pub target: String,
     /// Which repetition, from 0.
     pub repetition: u32,
-    /// Fill the store as for this spec before; `None`: as for `spec`.
+    /// Fill the store as for this spec before, or by it if it begins with an empty store; `None`: as for
+    /// `spec`.
     pub prefill: Option<Spec>,
     /// What is asked.
     pub spec: Spec,
@@ -141,6 +142,9 @@ pub struct PlannedRun {
     pub shared_store: Option<String>,
     /// Whether a server's profiles are taken meanwhile, for the report.
     pub is_profiled: bool,
+    /// Memory of the target's process, with the page cache of its files, once its store is filled; `None`:
+    /// what the machine has.
+    pub memory_bytes_max: Option<u64>,
 }
 
 impl PlannedRun {
@@ -163,6 +167,12 @@ impl PlannedRun {
     /// The spec that its store is filled for.
     pub fn fill(&self) -> &Spec {
         self.prefill.as_ref().unwrap_or(&self.spec)
+    }
+
+    /// The run that fills its store, where that isn't what a run on a filled one begins with: every key in
+    /// random order.
+    pub fn filled_by(&self) -> Option<&Spec> {
+        self.prefill.as_ref().filter(|fill| fill.workload.starts_empty())
     }
 
     /// In a few words, for progress and errors.

@@ -47,6 +47,7 @@ pub(super) fn run(
         budget: budget(64 * MIB),
         shared_store: None,
         is_profiled: false,
+        memory_bytes_max: None,
     }
 }
 

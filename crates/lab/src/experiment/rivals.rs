@@ -194,7 +194,7 @@ impl Experiment for Rivals {
 }
 
 /// Tallybook, then the rivals that were named, or those that belong to the scale.
-fn engines(scale: Scale, against: &[String]) -> Result<Vec<&'static str>> {
+pub(super) fn engines(scale: Scale, against: &[String]) -> Result<Vec<&'static str>> {
     let names = || RIVALS.iter().map(|(name, _)| *name);
     let known = || names().chain([LESS_DURABLE, engine::NAME]);
     let mut chosen = vec![engine::NAME];
@@ -299,6 +299,7 @@ fn planned(
         shared_store: matches!(place(workload), 1 | 2)
             .then(|| format!("{name}, {bytes} bytes, repetition {repetition}")),
         is_profiled: false,
+        memory_bytes_max: None,
     }
 }
 
@@ -314,7 +315,7 @@ fn engine_order(records: &[Record]) -> Vec<String> {
 }
 
 /// Tallybook's speed and CPU time per operation, over the best rival's.
-fn ratios(
+pub(super) fn ratios(
     engines: &[String],
     figures: &[(Option<f64>, Option<f64>)],
 ) -> (Option<f64>, Option<f64>) {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::memory_group::MemoryGroup;
 use crate::error::{Error, Result};
 
 /// A server that was asked to end, and doesn't, is killed.
@@ -20,9 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest end of what it said that is told.
 const LAST_WORDS_BYTES_MAX: usize = 1000;
 
-/// The program and arguments of a command.
-pub(super) fn command(words: &[OsString]) -> Result<Command> {
-    let [program, arguments @ ..] = words else {
+/// The program and arguments of a command, in the group if one is given. More arguments may follow.
+pub(super) fn command(words: &[OsString], group: Option<&MemoryGroup>) -> Result<Command> {
+    let entered = group.filter(|_| !words.is_empty()).map(|group| group.entered_by(words));
+    let [program, arguments @ ..] = entered.as_deref().unwrap_or(words) else {
         return Err(Error::Invalid("there is no program for this kind of target here".into()));
     };
     let mut command = Command::new(program);

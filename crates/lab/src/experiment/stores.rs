@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::memory_group::MemoryGroup;
 use super::plan::{FilesStore, PlannedRun, Subject};
 use super::subject::{Opened, Programs};
 use crate::error::{Error, Result};
 use crate::load::Progress;
 use crate::machine;
+use crate::process::drop_from_page_cache;
 use crate::run::RunOptions;
 use crate::spec::ValueSizes;
 
@@ -24,6 +26,8 @@ const DIRECTORY: &str = "lab-stores";
 /// One that is open.
 pub(super) struct Held {
     pub(super) opened: Opened,
+    /// Goes after the process in it.
+    group: Option<MemoryGroup>,
     directory: PathBuf,
     /// Whether it outlives an interruption.
     is_kept: bool,
@@ -77,10 +81,11 @@ impl<'a> Stores<'a> {
             None => self.opened_count.to_string(),
         });
         fs::create_dir_all(&directory).map_err(Error::io(directory.display().to_string()))?;
-        let opened = Opened::open(run, &directory, self.programs)
-            .and_then(|opened| filled(opened, run, watch));
+        let opened = opened_and_filled(run, &directory, self.programs, watch);
         match opened {
-            Ok(opened) => Ok(Held { opened, directory, is_kept: run.kept_store().is_some() }),
+            Ok((opened, group)) => {
+                Ok(Held { opened, group, directory, is_kept: run.kept_store().is_some() })
+            }
             Err(error) => {
                 remove(&directory)?;
                 Err(error)
@@ -96,6 +101,7 @@ impl<'a> Stores<'a> {
     /// Closes a store in order, and removes it.
     pub(super) fn close(&mut self, held: Held) -> Result<()> {
         let closed = held.opened.close();
+        drop(held.group);
         remove(&held.directory)?;
         closed
     }
@@ -103,6 +109,7 @@ impl<'a> Stores<'a> {
     /// Ends a store that can't be relied on any more.
     pub(super) fn drop_broken(&mut self, held: Held) -> Result<()> {
         drop(held.opened);
+        drop(held.group);
         remove(&held.directory)
     }
 }
@@ -129,6 +136,25 @@ fn kept_name(store: &str) -> String {
     format!("kept-{}", store.chars().map(word).collect::<String>())
 }
 
+/// The subject of a run, its store filled. Where its memory is to be limited it is opened anew for that, in a
+/// group, with nothing of its files in memory: an engine that takes puts faster than it writes them can't be
+/// filled under a limit.
+fn opened_and_filled(
+    run: &PlannedRun,
+    directory: &Path,
+    programs: &Programs,
+    watch: &mut dyn FnMut(&Progress),
+) -> Result<(Opened, Option<MemoryGroup>)> {
+    let group = run.memory_bytes_max.map(MemoryGroup::new).transpose()?;
+    let opened = filled(Opened::open(run, directory, programs, None)?, run, watch)?;
+    if group.is_none() {
+        return Ok((opened, None));
+    }
+    opened.close()?;
+    drop_from_page_cache(directory)?;
+    Ok((Opened::open(run, directory, programs, group.as_ref())?, group))
+}
+
 fn filled(
     mut opened: Opened,
     run: &PlannedRun,
@@ -136,8 +162,14 @@ fn filled(
 ) -> Result<Opened> {
     // A run must not pay for the background work of its filling, whether or not it waits for its own.
     let options = RunOptions { settle: true, ..run.options.clone() };
-    opened.prefill(run.fill(), &options, watch)?;
-    Ok(opened)
+    let Some(fill) = run.filled_by() else {
+        opened.prefill(run.fill(), &options, watch)?;
+        return Ok(opened);
+    };
+    match opened.run(fill, &options, watch)?.error {
+        Some(error) => Err(error),
+        None => Ok(opened),
+    }
 }
 
 fn remove(directory: &Path) -> Result<()> {

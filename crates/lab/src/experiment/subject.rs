@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::memory_group::MemoryGroup;
 use super::plan::{FilesStore, PlannedRun, Subject};
 use super::server::{Server, command};
 use crate::child::{Child, Opening};
@@ -126,8 +127,13 @@ pub(super) enum Opened {
 }
 
 impl Opened {
-    /// Opens the subject of a run on the store in `directory`.
-    pub(super) fn open(run: &PlannedRun, directory: &Path, programs: &Programs) -> Result<Opened> {
+    /// Opens the subject of a run on the store in `directory`, in a process of the group if one is given.
+    pub(super) fn open(
+        run: &PlannedRun,
+        directory: &Path,
+        programs: &Programs,
+        group: Option<&MemoryGroup>,
+    ) -> Result<Opened> {
         let store = directory.join("store");
         let log = directory.join("server.log");
         match &run.subject {
@@ -138,7 +144,7 @@ impl Opened {
                     budget: run.budget.clone(),
                     settings: settings.clone(),
                 };
-                open_child(&programs.child, &opening)
+                open_child(&programs.child, group, &opening)
             }
             Subject::Rival { name } => {
                 let program: Vec<OsString> =
@@ -149,7 +155,7 @@ impl Opened {
                     budget: run.budget.clone(),
                     settings: BTreeMap::new(),
                 };
-                open_child(&program, &opening)
+                open_child(&program, group, &opening)
             }
             Subject::Files { store: kind, buckets } => {
                 let opening = FilesOpening {
@@ -159,12 +165,12 @@ impl Opened {
                     durability: run.budget.durability,
                     buckets: *buckets,
                 };
-                let child = FilesChild::open(command(&programs.of_files(*kind))?, &opening)?;
+                let child = FilesChild::open(command(&programs.of_files(*kind), group)?, &opening)?;
                 Ok(Opened::Files { child: Box::new(child), directory: directory.to_owned() })
             }
             Subject::Server { flags } => {
                 let flags = server_flags(run, flags);
-                let mut command = command(&programs.server)?;
+                let mut command = command(&programs.server, group)?;
                 command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data"]);
                 command.arg(&store);
                 for (name, value) in &flags {
@@ -179,7 +185,7 @@ impl Opened {
                 Ok(Opened::Http { target: Box::new(target), server: Some(server), is_bare: false })
             }
             Subject::Bare { body_bytes } => {
-                let mut command = command(&programs.bare)?;
+                let mut command = command(&programs.bare, group)?;
                 command.arg(body_bytes.to_string());
                 let server = Server::start(command, &run.target, &log)?;
                 let settings = BTreeMap::from([("body_bytes".into(), body_bytes.to_string())]);
@@ -268,8 +274,12 @@ impl Opened {
     }
 }
 
-fn open_child(words: &[OsString], opening: &Opening) -> Result<Opened> {
-    let mut child = Child::spawn(command(words)?)?;
+fn open_child(
+    words: &[OsString],
+    group: Option<&MemoryGroup>,
+    opening: &Opening,
+) -> Result<Opened> {
+    let mut child = Child::spawn(command(words, group)?)?;
     child.open(opening)?;
     Ok(Opened::Child(Box::new(child)))
 }

@@ -64,8 +64,10 @@ fn opened(planned: &PlannedRun, directory: &std::path::Path) -> EngineTarget {
     };
     let target = EngineTarget::open(directory, &planned.budget, &settings).unwrap();
     let options = run::RunOptions { settle: false, ..planned.options.clone() };
-    let spec = planned.prefill.as_ref().unwrap_or(&planned.spec);
-    run::prefill(&target, spec, &options, &mut |_, _| {}).unwrap();
+    match planned.filled_by() {
+        Some(fill) => drop(run::run(&target, fill, &options, &mut |_, _| {}).unwrap()),
+        None => run::prefill(&target, planned.fill(), &options, &mut |_, _| {}).unwrap(),
+    }
     target.store().flush().unwrap();
     target
 }

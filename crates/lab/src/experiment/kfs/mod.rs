@@ -158,6 +158,7 @@ fn planned(target: Target, case: &[(&str, &str)], spec: Spec, trial: u32) -> Pla
         budget: Budget { durability, ..budget(0) },
         shared_store: Some(name.to_owned()),
         is_profiled: false,
+        memory_bytes_max: None,
     }
 }
 

@@ -1,0 +1,274 @@
+//! `beyond-memory`: what reads cost when a store is four times as large as the memory there is.
+//!
+//! 1. Gets at random in process, beside rivals: each engine in a control group of its own, which counts
+//!    the page cache of its files, so that most gets wait for the disk. Stores are filled before the limit.
+//! 2. The whole store as one range over HTTP, of values that lie in the order of their keys and of values
+//!    that lie in another: how many bytes a second come, and what the server takes of memory meanwhile.
+//!
+//! Control groups take root. At the tiny size memory isn't limited.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::picks::{
+    LatencyRow, different, latency_table, median_of, of_case, of_valid, percentile_chart, rate_of,
+    text, times, values_of,
+};
+use super::planning::{MIB, budget, engine, run, seed, server};
+use super::rivals::{engines, ratios};
+use super::{Experiment, PlannedRun, Scale, Subject};
+use crate::chart::Unit;
+use crate::error::Result;
+use crate::record::Record;
+use crate::report::{Report, Table};
+use crate::run::RunOptions;
+use crate::spec::{Length, Spec, ValueSizes, Workload};
+use crate::target::{Budget, engine::NAME as OURS};
+
+/// The experiment.
+pub(super) struct BeyondMemory;
+
+/// Those that are the best of a row somewhere.
+const RIVALS: [&str; 3] = ["leveldb", "lmdb", "fjall"];
+/// How many times the memory the data are.
+const TIMES: u64 = 4;
+
+const GETS: &str = "gets";
+const RANGE: &str = "range";
+/// How the values of a range lie: name, and what fills the store so; `None`: in random order.
+const ORDERS: [(&str, Option<Workload>); 2] =
+    [("the keys' order", Some(Workload::FillSeq)), ("random order", None)];
+
+impl Experiment for BeyondMemory {
+    fn name(&self) -> &'static str {
+        "beyond-memory"
+    }
+
+    fn question(&self) -> &'static str {
+        "What do gets and ranges cost when the store is four times as large as memory?"
+    }
+
+    /// `against`: engines, as of `rivals`.
+    fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>> {
+        let chosen: Vec<String> = match (against, scale) {
+            ([], Scale::Small | Scale::Full) => RIVALS.map(str::to_owned).to_vec(),
+            _ => against.to_vec(),
+        };
+        let names = engines(scale, &chosen)?;
+        let mut runs = Vec::new();
+        for repetition in 0..scale.pick(1, 3, 7) {
+            for at in 0..names.len() {
+                runs.push(gets(names[(at + repetition as usize) % names.len()], repetition, scale));
+            }
+        }
+        for order in ORDERS {
+            runs.extend((0..scale.pick(1, 3, 7)).map(|repetition| range(order, repetition, scale)));
+        }
+        Ok(runs)
+    }
+
+    fn report(&self, records: &[Record], rerun: &str) -> Report {
+        let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
+        let gets: Vec<LatencyRow<'_>> =
+            different(records, |one| (one.case["asked"] == GETS).then(|| one.target.clone()))
+                .into_iter()
+                .map(|target| LatencyRow {
+                    records: of_case(records, &[("asked", GETS)])
+                        .into_iter()
+                        .filter(|one| one.target == target)
+                        .collect(),
+                    name: target,
+                    kind: "get",
+                })
+                .collect();
+        let orders = values_of(records, "values in");
+        let told: Vec<String> = std::iter::once(gets_told(&gets))
+            .chain(orders.iter().map(|order| range_told(records, order)))
+            .flatten()
+            .collect();
+        if !told.is_empty() {
+            report.answer(format!("{}.", told.join("; ")));
+        }
+        report
+            .section("Gets at random")
+            .paragraph(
+                "One thread, values of 1 KiB, in process. Each engine has a control group, and in it a quarter \
+                 of the memory that its data take.",
+            )
+            .summary_table("Gets at random", &latency_table(&gets))
+            .picture("Gets at random", "Further right is rarer.", &percentile_chart(&gets))
+            .section("A range over HTTP")
+            .paragraph(
+                "The whole store in one request, values of 4 KiB, by a server in a control group with a \
+                 quarter of the memory that its data take. Its own memory is what is left without the pages \
+                 of files, at its largest.",
+            )
+            .table("The whole store as one range", &ranges_table(records, &orders));
+        report
+    }
+}
+
+/// How many gets a second ours makes, and how many times the best rival's those are.
+fn gets_told(gets: &[LatencyRow<'_>]) -> Option<String> {
+    let figure = |row: &LatencyRow<'_>| {
+        let cost = median_of(&row.records, |one| Some(one.outcome.cpu_us_per_operation()));
+        (cost, median_of(&row.records, |one| rate_of(one, row.kind)))
+    };
+    let names: Vec<String> = gets.iter().map(|row| row.name.clone()).collect();
+    let figures: Vec<_> = gets.iter().map(figure).collect();
+    let ours = names.iter().position(|name| name == OURS)?;
+    let (cost, rate) = figures[ours];
+    let made = format!(
+        "A get takes {} of CPU, {} of them are made",
+        text(Unit::Microseconds, cost),
+        text(Unit::PerSecond, rate)
+    );
+    Some(match ratios(&names, &figures) {
+        (Some(speed), Some(cpu)) => format!(
+            "{made}, {speed:.2} times the best rival's rate with {cpu:.2} times the CPU of the one that \
+             takes least",
+        ),
+        _ => made,
+    })
+}
+
+fn range_told(records: &[Record], order: &str) -> Option<String> {
+    let of = ranges(records, order);
+    let rate = median_of(&of, bytes_per_second)?;
+    Some(format!(
+        "a range of values in {order} comes at {}/s, from a server of {} at most",
+        Unit::Bytes.format(rate),
+        text(Unit::Bytes, median_of(&of, own_memory)),
+    ))
+}
+
+fn ranges_table(records: &[Record], orders: &[String]) -> Table {
+    let columns = ["values in", "bytes/s", "data", "memory allowed", "data / memory", "own memory"];
+    orders.iter().fold(Table::new(columns), |table, order| {
+        let of = ranges(records, order);
+        let data = median_of(&of, |one| Some(one.outcome.live_bytes as f64));
+        let allowed = median_of(&of, |one| one.case.get("memory")?.parse().ok());
+        table.row([
+            order.clone(),
+            text(Unit::Bytes, median_of(&of, bytes_per_second)),
+            text(Unit::Bytes, data),
+            text(Unit::Bytes, allowed),
+            data.zip(allowed).map_or("-".to_owned(), |(data, allowed)| times(data, allowed)),
+            text(Unit::Bytes, median_of(&of, own_memory)),
+        ])
+    })
+}
+
+fn ranges<'a>(records: &'a [Record], order: &str) -> Vec<&'a Record> {
+    of_valid(records, |one| one.case.get("values in").is_some_and(|found| found == order))
+}
+
+/// Bytes of keys and values of a run that reads all of them, over and over.
+fn bytes_per_second(record: &Record) -> Option<f64> {
+    let outcome = &record.outcome;
+    (outcome.seconds > 0.0)
+        .then(|| outcome.operations as f64 * outcome.live_bytes as f64 / outcome.seconds)
+}
+
+fn own_memory(record: &Record) -> Option<f64> {
+    Some(record.outcome.peak_anonymous_bytes as f64)
+}
+
+/// Gets of one engine.
+fn gets(name: &str, repetition: u32, scale: Scale) -> PlannedRun {
+    let memory_bytes = scale.pick(None, Some(160 * MIB), Some(1 << 30));
+    let seconds = |seconds: f64| Length::Time(Duration::from_secs_f64(seconds));
+    let spec = Spec {
+        workload: Workload::ReadRandom,
+        keys: keys(memory_bytes, 1 << 10),
+        values: ValueSizes::Fixed(1 << 10),
+        length: seconds(scale.pick(0.05, 8.0, 60.0)),
+        seed: seed(repetition, 0),
+        ..Spec::default()
+    };
+    let subject = match name {
+        OURS => engine(&[]),
+        rival => Subject::Rival { name: rival.to_owned() },
+    };
+    PlannedRun {
+        target: name.to_owned(),
+        options: RunOptions {
+            warm_up: Some(seconds(scale.pick(0.01, 4.0, 20.0))),
+            settle: false,
+            ..RunOptions::default()
+        },
+        budget: Budget { cache_bytes: 16 * MIB, ..budget(16 * MIB) },
+        shared_store: Some(format!("gets of {name}")),
+        memory_bytes_max: memory_bytes,
+        case: case(GETS, memory_bytes),
+        ..run(repetition, &[], subject, spec)
+    }
+}
+
+/// The whole store over HTTP.
+fn range(
+    (order, filled_by): (&'static str, Option<Workload>),
+    repetition: u32,
+    scale: Scale,
+) -> PlannedRun {
+    let memory_bytes = scale.pick(None, Some(400 * MIB), Some(2 << 30));
+    let spec = Spec {
+        workload: Workload::FullScan,
+        keys: keys(memory_bytes, 4 << 10),
+        values: ValueSizes::Fixed(4 << 10),
+        length: Length::Operations(1),
+        seed: seed(repetition, 0),
+        ..Spec::default()
+    };
+    let filled_by = filled_by.map(|workload| Spec {
+        workload,
+        length: Length::Operations(spec.keys),
+        pipeline: 16,
+        ..spec.clone()
+    });
+    let mut case = case(RANGE, memory_bytes);
+    case.insert("values in".to_owned(), order.to_owned());
+    PlannedRun {
+        prefill: filled_by,
+        options: RunOptions { settle: false, ..RunOptions::default() },
+        budget: Budget { cache_bytes: 16 * MIB, ..budget(16 * MIB) },
+        shared_store: Some(format!("range in {order}")),
+        memory_bytes_max: memory_bytes,
+        case,
+        ..run(repetition, &[], server(&[]), spec)
+    }
+}
+
+/// So many that they are four times the memory, or a few.
+fn keys(memory_bytes: Option<u64>, value_bytes: u64) -> u64 {
+    let entry_bytes = value_bytes + u64::from(Spec::default().key_bytes);
+    memory_bytes.map_or(200, |memory_bytes| memory_bytes * TIMES / entry_bytes)
+}
+
+/// The varied parameters: what is asked, and the bytes of memory.
+fn case(asked: &str, memory_bytes: Option<u64>) -> BTreeMap<String, String> {
+    let memory = memory_bytes.map(|bytes| ("memory".to_owned(), bytes.to_string()));
+    [("asked".to_owned(), asked.to_owned())].into_iter().chain(memory).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::tests::check_report;
+
+    #[test]
+    fn a_store_is_larger_than_the_memory_there_is() {
+        for run in BeyondMemory.runs(Scale::Small, &[]).unwrap() {
+            let memory_bytes = run.memory_bytes_max.unwrap();
+            let ValueSizes::Fixed(bytes) = run.spec.values else { panic!("{:?}", run.spec) };
+            let data_bytes = run.fill().keys * u64::from(bytes + run.spec.key_bytes);
+            assert!(data_bytes > memory_bytes * 39 / 10, "{data_bytes} in {memory_bytes}");
+            assert!(run.budget.cache_bytes + run.budget.write_buffer_bytes < memory_bytes / 2);
+        }
+    }
+
+    #[test]
+    fn the_report_tells_of_gets_and_ranges() {
+        check_report(&BeyondMemory, &["Gets at random", "A range over HTTP"]);
+    }
+}
