@@ -19,7 +19,7 @@ const LOOKUPS_TIMED_ONE_IN: u64 = 256;
 /// The disk is expected until so many reads in a row have not waited for it.
 const READS_UNTIL_FORGOTTEN: u32 = 256;
 
-/// The last wait was a few reads ago.
+/// So many reads after a wait it is a recent one.
 const READS_RECENT: u32 = 8;
 
 /// No value takes longer from memory, a processor that is taken away apart: ten times what is usual.
