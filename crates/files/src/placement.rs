@@ -5,6 +5,7 @@
 //!    256 buckets, the upper bits of that.
 //! 3. A bucket without room spills into the next by XOR distance: home XOR 1, home XOR 2, and so on.
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use ripemd::{Digest, Ripemd160};
 
 use crate::error::{Error, Result};
@@ -78,23 +79,11 @@ pub fn spill_order(home: u8, bucket_count: usize) -> impl Iterator<Item = u8> {
 
 /// Bytes as hex digits, in lower case.
 pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes every write");
-        text
-    })
+    HEXLOWER.encode(bytes)
 }
 
 fn from_hex(digits: &str) -> Option<[u8; KEY_BYTES]> {
-    let mut key = [0; KEY_BYTES];
-    if digits.len() != 2 * KEY_BYTES {
-        return None;
-    }
-    for (byte, pair) in key.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-        let digit = |at: usize| (pair[at] as char).to_digit(16);
-        *byte = u8::try_from(digit(0)? << 4 | digit(1)?).ok()?;
-    }
-    Some(key)
+    HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok()?.try_into().ok()
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ named! {
         HeadLower = "head.lower",
         /// Finding that there is none.
         HeadMissed = "head.missed",
-        /// In eight runs at once: finding the file of each that may hold the key.
+        /// In several runs at once: finding the file of each that may hold the key.
         TableIndex = "table.index",
         /// Asking the point indexes of these files whether and where the key is, up to the next file that may have it.
         TableFilter = "table.filter",

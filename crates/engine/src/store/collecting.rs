@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::inner::Inner;
-use super::state::{ReadState, SegmentEntry, Segments, find_in_tables};
+use super::state::{ReadState, SegmentEntry, Segments};
 use super::stats::add;
 use super::stored_values::{self, StoredValue};
+use super::table_search::find_in_tables;
 use crate::collection::{self, SegmentShare};
 use crate::error::Result;
 use crate::fault_points::{self, Bug};

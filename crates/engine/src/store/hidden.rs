@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::inner::Inner;
-use super::state::find_in_tables;
+use super::table_search::find_in_tables;
 use crate::compaction::pick::Hidden;
 use crate::error::Result;
 use crate::head::BodyRef;

@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use super::compacting::Compacted;
 use super::inner::Inner;
-use super::state::{ReadState, SegmentEntry, find_in_tables};
+use super::state::{ReadState, SegmentEntry};
+use super::table_search::find_in_tables;
 use crate::compaction::pick::Slice;
 use crate::error::{Error, Result};
 use crate::file_name;

@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod stage_tests;
+mod table_search;
 mod state;
 mod stats;
 mod runs_passed;

@@ -9,15 +9,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::table_search::{Found, TableSearch};
 use crate::error::{Error, Result};
 use crate::head::{Body, Entry, ValuePointer};
 use crate::journal::{CollectedIndex, Segment};
 use crate::key::{self, SeqNo};
 use crate::memtable::Memtable;
-use crate::options::LEVEL_COUNT;
 use crate::stages::{Exit, Stage, Trace};
-use crate::version::{RUNS_AHEAD, Version};
-use crate::vfs::cycles;
+use crate::version::Version;
 
 /// A value that a cursor shows; it is its bytes.
 #[derive(Debug, Clone)]
@@ -70,14 +69,17 @@ impl ReadState {
     ) -> Result<Option<Entry>> {
         let mark = trace.mark();
         let hash = key::hash(user_key);
+        // Begun first: the wait for a memtable's line and that for an index's are one. In turn, medians of
+        // five: `readrandom` of 100 bytes 0.507 / 0.493 us, `readmissing` 0.159 / 0.152, `readhot` 0.264 /
+        // 0.245.
+        let tables = TableSearch::begin(&self.version, user_key, hash, trace);
         let found = match self.find_in_memtables(user_key, hash, seqno) {
-            Some(entry) => Found { entry, level: None },
+            Some(entry) => Found::in_memory(entry),
             None => {
                 trace.skip();
-                let version = &self.version;
                 match trace.disk_waits().is_look_up_timed(hash) {
-                    true => find_timed(version, user_key, hash, seqno, wait, trace)?,
-                    false => find_in_tables(version, user_key, hash, seqno, wait, trace)?,
+                    true => tables.find_timed(seqno, wait, trace)?,
+                    false => tables.find(seqno, wait, trace)?,
                 }
             }
         };
@@ -162,102 +164,6 @@ impl ReadState {
     pub(crate) fn prefetch(&self, pointer: &ValuePointer) {
         if let Ok((segment, offset)) = self.segments.find(pointer) {
             segment.prefetch_value(offset, pointer.length);
-        }
-    }
-}
-
-/// What a search came to.
-pub(crate) struct Found {
-    /// The newest version, unless a range deletion covers it.
-    pub(crate) entry: Option<Entry>,
-    /// The level that ended the search; `None` for the memtables, `LEVEL_COUNT` when nothing did.
-    level: Option<usize>,
-}
-
-impl Found {
-    /// Where the search ended.
-    fn end(&self) -> (Exit, Stage) {
-        match self.level {
-            None => (Exit::Memory, Stage::HeadMemory),
-            Some(0) => (Exit::L0, Stage::HeadL0),
-            Some(1) => (Exit::L1, Stage::HeadL1),
-            Some(2) => (Exit::L2, Stage::HeadL2),
-            Some(LEVEL_COUNT) => (Exit::Missed, Stage::HeadMissed),
-            Some(_) => (Exit::Lower, Stage::HeadLower),
-        }
-    }
-}
-
-/// The newest version of a key at or below `seqno` in the tables, newest run first. `hash` is `key::hash`
-/// of the key.
-pub(crate) fn find_in_tables(
-    version: &Version,
-    user_key: &[u8],
-    hash: u64,
-    seqno: SeqNo,
-    wait: bool,
-    trace: &mut Trace<'_>,
-) -> Result<Found> {
-    let directory = version.directory();
-    let (mut outside, mut excluded) = (0, 0);
-    for runs in directory.runs().chunks(RUNS_AHEAD) {
-        let tables = directory.find(runs, user_key, hash);
-        trace.lap(Stage::TableIndex);
-        for (run, table) in runs.iter().zip(tables) {
-            let Some(slot) = table else {
-                outside += 1;
-                continue;
-            };
-            let mut candidates = slot.candidates(hash);
-            if candidates.is_empty() && !slot.has_range_tombstones {
-                excluded += 1;
-                continue;
-            }
-            let table = slot.live.table();
-            let cover = table.range_tombstones().cover(user_key, seqno);
-            let found = table.get_among(&mut candidates, user_key, hash, seqno, wait, trace)?;
-            if found.is_some() || cover > 0 {
-                trace.count_many(Exit::FileIndex, outside);
-                trace.count_many(Exit::FileFilter, excluded);
-                let entry = found.filter(|entry| entry.seqno > cover);
-                return Ok(Found { entry, level: Some(run.level) });
-            }
-        }
-        trace.lap(Stage::TableFilter);
-    }
-    trace.count_many(Exit::FileIndex, outside);
-    trace.count_many(Exit::FileFilter, excluded);
-    Ok(Found { entry: None, level: Some(LEVEL_COUNT) })
-}
-
-/// As `find_in_tables`, while the disk is waited for, and now and then to see whether it is.
-#[cold]
-fn find_timed(
-    version: &Version,
-    user_key: &[u8],
-    hash: u64,
-    seqno: SeqNo,
-    wait: bool,
-    trace: &mut Trace<'_>,
-) -> Result<Found> {
-    let waits = trace.disk_waits();
-    let begun = cycles::now();
-    let found = find_in_tables(version, user_key, hash, seqno, wait, trace)?;
-    waits.end(Some(begun), 0);
-    if waits.are_recent() {
-        note_used(version, user_key, hash);
-    }
-    Ok(found)
-}
-
-/// Tells the system which pages of the tables a look-up of this key used. What all look-ups use, indexes
-/// and tables of values in the journal, is kept by this; what one of them uses goes.
-fn note_used(version: &Version, user_key: &[u8], hash: u64) {
-    let directory = version.directory();
-    for runs in directory.runs().chunks(RUNS_AHEAD) {
-        let tables = directory.find(runs, user_key, hash);
-        if tables.into_iter().flatten().any(|slot| slot.live.table().note_used(hash)) {
-            return;
         }
     }
 }

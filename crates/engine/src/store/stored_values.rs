@@ -191,7 +191,7 @@ mod tests {
     use crate::key;
     use crate::resources::{Participant, ResourceOptions, Resources};
     use crate::store::inner::Inner;
-    use crate::store::state::find_in_tables;
+    use crate::store::table_search::find_in_tables;
     use crate::vfs::{ManualClock, MemoryFileSystem};
     use crate::{Options, Store};
 

@@ -17,7 +17,7 @@ mod apply;
 
 use std::sync::Arc;
 
-pub(crate) use directory::{Directory, RUNS_AHEAD};
+pub(crate) use directory::{Directory, RUNS_AHEAD, RunSlots, Slot};
 pub use edit::{Added, Clipped, Moved, Removed, VersionEdit};
 pub use level::{Level, Run};
 pub use run_iter::RunIter;
