@@ -167,6 +167,12 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     collection_live_ratio: Option<f64>,
 
+    /// Whether tables are compacted and the journal is collected. false is for measurements: tables pile
+    /// up, reads slow down, and what is dead stays on disk [default: true]
+    #[arg(long, value_name = "BOOL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compaction: Option<bool>,
+
     /// How long a writer waits for a disk that makes no progress [default: 10s]
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -313,6 +319,7 @@ impl Settings {
         set(&mut options.table_bytes, self.table_bytes.map(|b| b.0));
         set(&mut options.compression, self.compression.map(|name| [name.into(); LEVEL_COUNT]));
         set(&mut options.collection_live_ratio, self.collection_live_ratio);
+        set(&mut options.background, self.compaction);
         set(&mut options.stall_deadline, self.stall_deadline.map(|span| span.0));
         options.check().map_err(|error| UsageError(error.to_string()))?;
         Ok(options)
@@ -387,9 +394,12 @@ mod tests {
 
     #[test]
     fn a_file_sets_what_flags_set() {
-        let settings =
-            settings("memtable_bytes = \"1MiB\"\ndurability = \"sync\"\nadmin = \"off\"").unwrap();
+        let settings = settings(
+            "memtable_bytes = \"1MiB\"\ndurability = \"sync\"\nadmin = \"off\"\ncompaction = false",
+        )
+        .unwrap();
         let options = settings.store_options().unwrap();
+        assert!(!options.background);
         assert_eq!(options.memtable_bytes, 1 << 20);
         assert_eq!(options.durability, Durability::Sync);
         assert_eq!(settings.server_options().unwrap().admin, None);

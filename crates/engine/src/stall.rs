@@ -30,23 +30,22 @@ pub const SLEEP_MAX: Duration = Duration::from_millis(4);
 /// Who must wait looks this often whether it still must.
 pub const POLL: Duration = Duration::from_millis(1);
 
-/// How far background work lags, 0.0 to 1.0, from what is unflushed and how many runs L0 holds.
-///
-/// Runs alone slow writers but never stop them: reads stay cheap per run.
-pub fn pressure(
+/// How far flushes lag, 0.0 to 1.0, from what is unflushed.
+pub fn lag_of_flushes(
     immutable_bytes: usize,
     write_buffer_bytes: usize,
     memtable_bytes: usize,
-    l0_runs: usize,
-    level0_runs_max: usize,
-    level_runs_max: usize,
 ) -> f64 {
     let room = write_buffer_bytes.saturating_sub(memtable_bytes).max(1);
-    let memory = immutable_bytes as f64 / room as f64;
+    (immutable_bytes as f64 / room as f64).min(1.0)
+}
+
+/// How far merges lag, as a pressure, from how many runs L0 holds. Runs alone slow writers but never stop
+/// them: reads stay cheap per run.
+pub fn lag_of_merges(l0_runs: usize, level0_runs_max: usize, level_runs_max: usize) -> f64 {
     let (slow, stop) = (level0_runs_max + level_runs_max * 2, level0_runs_max + level_runs_max * 7);
     let runs = l0_runs.saturating_sub(slow) as f64 / (stop - slow) as f64;
-    let slowed = if runs > 0.0 { PRESSURE_SLOW + runs.min(1.0) * SLOWED_SHARE } else { 0.0 };
-    memory.min(1.0).max(slowed)
+    if runs > 0.0 { PRESSURE_SLOW + runs.min(1.0) * SLOWED_SHARE } else { 0.0 }
 }
 
 /// How far merges and collection lag, 0.0 to 1.0.
@@ -62,7 +61,7 @@ pub fn lag_in_space(uncollected_bytes: u64, merge_bytes: u64, live_bytes: u64) -
 /// How far background work lags, as a writer meets it.
 #[derive(Debug, Clone, Copy)]
 pub struct Lag {
-    /// As [`pressure`].
+    /// The larger of [`lag_of_flushes`] and [`lag_of_merges`].
     pub pressure: f64,
     /// As [`lag_in_space`].
     pub in_space: f64,
@@ -132,12 +131,12 @@ mod tests {
 
     #[test]
     fn pressure_grows_with_unflushed_bytes_and_runs() {
-        assert_eq!(pressure(0, 256, 64, 0, 8, 8), 0.0);
-        assert_eq!(pressure(96, 256, 64, 0, 8, 8), 0.5);
-        assert_eq!(pressure(500, 256, 64, 0, 8, 8), 1.0);
-        assert_eq!(pressure(0, 256, 64, 24, 8, 8), 0.0);
-        assert!(pressure(0, 256, 64, 30, 8, 8) > PRESSURE_SLOW);
-        assert!(pressure(0, 256, 64, 1000, 8, 8) < 1.0, "runs alone never stop writers");
+        assert_eq!(lag_of_flushes(0, 256, 64), 0.0);
+        assert_eq!(lag_of_flushes(96, 256, 64), 0.5);
+        assert_eq!(lag_of_flushes(500, 256, 64), 1.0);
+        assert_eq!(lag_of_merges(24, 8, 8), 0.0);
+        assert!(lag_of_merges(30, 8, 8) > PRESSURE_SLOW);
+        assert!(lag_of_merges(1000, 8, 8) < 1.0, "runs alone never stop writers");
     }
 
     #[test]

@@ -76,8 +76,34 @@ impl RunName {
 pub struct RunsFile {
     file: File,
     path: String,
+    kept: LastOfEach,
+}
+
+/// Records, of each run the last.
+#[derive(Debug, Default)]
+struct LastOfEach {
     records: Vec<Record>,
     places: HashMap<String, usize>,
+}
+
+impl LastOfEach {
+    fn keep(&mut self, record: Record) {
+        let name = RunName::of(&record).text();
+        match self.places.get(&name) {
+            Some(&at) => self.records[at] = record,
+            None => {
+                self.places.insert(name, self.records.len());
+                self.records.push(record);
+            }
+        }
+    }
+}
+
+/// The records that count: of each run the last.
+pub fn last_of_each(records: Vec<Record>) -> Vec<Record> {
+    let mut kept = LastOfEach::default();
+    records.into_iter().for_each(|record| kept.keep(record));
+    kept.records
 }
 
 impl RunsFile {
@@ -94,7 +120,7 @@ impl RunsFile {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(Error::io(&*name))?;
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let mut runs = RunsFile { file, path: name, records: Vec::new(), places: HashMap::new() };
+        let mut runs = RunsFile { file, path: name, kept: LastOfEach::default() };
         for (at, line) in bytes[..whole].split(|&byte| byte == b'\n').enumerate() {
             if line.trim_ascii().is_empty() {
                 continue;
@@ -102,7 +128,7 @@ impl RunsFile {
             let record = serde_json::from_slice(line).map_err(|error| {
                 Error::Invalid(format!("{}: line {} is no record: {error}", runs.path, at + 1))
             })?;
-            runs.keep(record);
+            runs.kept.keep(record);
         }
         match &bytes[whole..] {
             [] => {}
@@ -112,21 +138,10 @@ impl RunsFile {
         Ok(runs)
     }
 
-    fn keep(&mut self, record: Record) {
-        let name = RunName::of(&record).text();
-        match self.places.get(&name) {
-            Some(&at) => self.records[at] = record,
-            None => {
-                self.places.insert(name, self.records.len());
-                self.records.push(record);
-            }
-        }
-    }
-
     /// Whether a valid record of this run is there.
     pub fn has(&self, name: &RunName) -> bool {
-        let at = self.places.get(&name.text());
-        at.is_some_and(|&at| self.records[at].outcome.invalid.is_none())
+        let at = self.kept.places.get(&name.text());
+        at.is_some_and(|&at| self.kept.records[at].outcome.invalid.is_none())
     }
 
     /// Writes a record down; it survives the process being killed.
@@ -135,13 +150,13 @@ impl RunsFile {
             .map_err(|error| Error::Invalid(format!("{}: {error}", self.path)))?;
         line.push(b'\n');
         self.file.write_all(&line).map_err(Error::io(&*self.path))?;
-        self.keep(record);
+        self.kept.keep(record);
         Ok(())
     }
 
     /// The runs in the order of their first lines, each as its last line says.
     pub fn records(&self) -> &[Record] {
-        &self.records
+        &self.kept.records
     }
 }
 

@@ -247,16 +247,17 @@ impl Inner {
     /// Recomputes from the state how far background work lags.
     pub(super) fn refresh_pressure(&self) {
         let state = self.state.load();
-        let own = stall::pressure(
+        let options = &self.options;
+        let flushes = stall::lag_of_flushes(
             self.immutable_bytes.load(Ordering::Relaxed),
-            self.options.write_buffer_bytes,
-            self.options.memtable_bytes,
-            state.version.levels[0].runs.len(),
-            self.options.runs_max(0),
-            self.options.level_runs_max,
+            options.write_buffer_bytes,
+            options.memtable_bytes,
         );
+        let l0_runs = state.version.levels[0].runs.len();
+        let merges = stall::lag_of_merges(l0_runs, options.runs_max(0), options.level_runs_max);
+        let own = flushes.max(merges);
         self.pressure_bits.store(own.to_bits(), Ordering::Relaxed);
-        let in_space = if self.options.background { self.find_lag_in_space(&state) } else { 0.0 };
+        let in_space = if options.background { self.find_lag_in_space(&state) } else { 0.0 };
         self.lag_in_space_bits.store(in_space.to_bits(), Ordering::Relaxed);
     }
 

@@ -14,9 +14,9 @@ use super::picks::{
     LatencyRow, different, latency_table, median_of, of_case, of_valid, percentile_chart, rate_of,
     text, times, values_of,
 };
-use super::planning::{MIB, budget, engine, run, seed, server};
+use super::planning::{MIB, budget, engine_named, in_turn, run, seed, server};
 use super::rivals::{engines, ratios};
-use super::{Experiment, PlannedRun, Scale, Subject};
+use super::{Experiment, PlannedRun, Scale};
 use crate::chart::Unit;
 use crate::error::Result;
 use crate::record::Record;
@@ -57,9 +57,7 @@ impl Experiment for BeyondMemory {
         let names = engines(scale, &chosen)?;
         let mut runs = Vec::new();
         for repetition in 0..scale.pick(1, 3, 7) {
-            for at in 0..names.len() {
-                runs.push(gets(names[(at + repetition as usize) % names.len()], repetition, scale));
-            }
+            runs.extend(in_turn(&names, repetition).map(|name| gets(name, repetition, scale)));
         }
         for order in ORDERS {
             runs.extend((0..scale.pick(1, 3, 7)).map(|repetition| range(order, repetition, scale)));
@@ -186,10 +184,6 @@ fn gets(name: &str, repetition: u32, scale: Scale) -> PlannedRun {
         seed: seed(repetition, 0),
         ..Spec::default()
     };
-    let subject = match name {
-        OURS => engine(&[]),
-        rival => Subject::Rival { name: rival.to_owned() },
-    };
     PlannedRun {
         target: name.to_owned(),
         options: RunOptions {
@@ -201,7 +195,7 @@ fn gets(name: &str, repetition: u32, scale: Scale) -> PlannedRun {
         shared_store: Some(format!("gets of {name}")),
         memory_bytes_max: memory_bytes,
         case: case(GETS, memory_bytes),
-        ..run(repetition, &[], subject, spec)
+        ..run(repetition, &[], engine_named(name), spec)
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::picks::{bar_of, case, different, median_of, of_valid, or_dash, text};
+use super::planning::in_turn;
 use super::{Experiment, PlannedRun, Scale, Subject};
 use crate::chart::{BarChart, Unit};
 use crate::error::{Error, Result};
@@ -99,9 +100,7 @@ impl Experiment for HttpFloor {
                         ..ours.clone()
                     });
                     let all: Vec<_> = [ours.clone(), floor].into_iter().chain(others).collect();
-                    // Each goes first in turn.
-                    let turns = all.iter().cycle().skip(repetition as usize % all.len());
-                    runs.extend(turns.take(all.len()).cloned());
+                    runs.extend(in_turn(&all, repetition));
                 }
             }
         }

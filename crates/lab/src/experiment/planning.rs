@@ -24,6 +24,20 @@ pub(super) fn engine(settings: &[(&str, &str)]) -> Subject {
     Subject::Engine { settings: named(settings) }
 }
 
+/// The engine of this name: ours as it comes, or a rival.
+pub(super) fn engine_named(name: &str) -> Subject {
+    match name {
+        engine::NAME => engine(&[]),
+        rival => Subject::Rival { name: rival.to_owned() },
+    }
+}
+
+/// All of them, beginning with another in each repetition.
+pub(super) fn in_turn<T: Clone>(all: &[T], repetition: u32) -> impl Iterator<Item = T> {
+    let skipped = repetition as usize % all.len().max(1);
+    all.iter().cycle().skip(skipped).take(all.len()).cloned()
+}
+
 /// A server with these flags.
 pub(super) fn server(flags: &[(&str, &str)]) -> Subject {
     Subject::Server { flags: named(flags) }

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::plan::PlannedRun;
+use super::server;
 use crate::chart::flame_graph;
 use crate::error::{Error, Result};
 use crate::report::{FlameGraph, Report};
@@ -49,15 +50,7 @@ pub(super) fn take(url: &str, run: &PlannedRun, seconds: u64, directory: &Path) 
 }
 
 fn fetch(url: &str, seconds: u64, path: &PathBuf) -> Result<()> {
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .timeout_global(Some(Duration::from_secs(seconds) + PATIENCE))
-        .proxy(None)
-        .build()
-        .into();
-    let failed =
-        |error: ureq::Error| Error::Target { target: "profiler".into(), what: error.to_string() };
-    let folded =
-        agent.get(url).call().map_err(failed)?.body_mut().read_to_string().map_err(failed)?;
+    let folded = server::ask(url, Duration::from_secs(seconds) + PATIENCE)?;
     fs::write(path, folded).map_err(Error::io(path.display().to_string()))
 }
 

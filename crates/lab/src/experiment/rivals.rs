@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::picks::{case, different, median_of, of_valid};
-use super::{Experiment, PlannedRun, Scale, Subject};
+use super::planning::{engine_named, in_turn, run};
+use super::{Experiment, PlannedRun, Scale};
 use crate::chart::{HeatCell, HeatTable, Unit};
 use crate::error::{Error, Result};
 use crate::record::Record;
@@ -83,17 +84,18 @@ impl Experiment for Rivals {
         for &bytes in sizes {
             for repetition in 0..repetitions {
                 for &(workload, threads) in &rows(core) {
-                    let fits = |name: &&&str| {
-                        let apart = RIVALS.iter().any(|(rival, apart)| *rival == **name && *apart);
-                        against.iter().any(|word| word == **name)
+                    let fits = |name: &&str| {
+                        let apart = RIVALS.iter().any(|(rival, apart)| rival == name && *apart);
+                        against.iter().any(|word| word == *name)
                             || !apart
                             || bytes >= SEPARATED_BYTES
                     };
-                    let present: Vec<&&str> = engines.iter().filter(fits).collect();
-                    for at in 0..present.len() {
-                        let name = present[(at + repetition as usize) % present.len()];
-                        runs.push(planned(name, (workload, threads), bytes, scale, repetition));
-                    }
+                    let present: Vec<&str> = engines.iter().copied().filter(fits).collect();
+                    runs.extend(
+                        in_turn(&present, repetition).map(|name| {
+                            planned(name, (workload, threads), bytes, scale, repetition)
+                        }),
+                    );
                 }
             }
         }
@@ -276,14 +278,7 @@ fn planned(
     }
     PlannedRun {
         case,
-        subject: match name {
-            engine::NAME => Subject::Engine { settings: BTreeMap::new() },
-            rival => Subject::Rival { name: rival.to_owned() },
-        },
         target: name.to_owned(),
-        repetition,
-        prefill: None,
-        spec,
         options: RunOptions {
             warm_up: reads
                 .then(|| Length::Time(Duration::from_secs_f64(scale.pick(0.05, 0.5, 5.0)))),
@@ -298,8 +293,7 @@ fn planned(
         },
         shared_store: matches!(place(workload), 1 | 2)
             .then(|| format!("{name}, {bytes} bytes, repetition {repetition}")),
-        is_profiled: false,
-        memory_bytes_max: None,
+        ..run(repetition, &[], engine_named(name), spec)
     }
 }
 

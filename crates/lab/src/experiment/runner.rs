@@ -25,7 +25,7 @@ use crate::machine;
 use crate::record::Record;
 use crate::report::Report;
 use crate::run::{self, RunOptions};
-use crate::runs_file::RunsFile;
+use crate::runs_file::{RunsFile, last_of_each};
 
 /// The records' file in an experiment's directory.
 pub const RUNS_FILE: &str = "runs.jsonl";
@@ -230,24 +230,6 @@ pub fn write_report(experiment: &dyn Experiment, directory: &Path, rerun: &str) 
     profiles::add_to(&mut report, directory);
     report.write(directory)?;
     Ok(report)
-}
-
-/// Of several records of one run the last counts, as in [`RunsFile`].
-fn last_of_each(records: Vec<Record>) -> Vec<Record> {
-    let mut kept: Vec<Record> = Vec::new();
-    for record in records {
-        let is_same = |one: &&mut Record| {
-            one.case == record.case
-                && one.target == record.target
-                && one.repetition == record.repetition
-                && one.spec == record.spec
-        };
-        match kept.iter_mut().find(is_same) {
-            Some(one) => *one = record,
-            None => kept.push(record),
-        }
-    }
-    kept
 }
 
 fn lock(directory: &Path) -> Result<File> {

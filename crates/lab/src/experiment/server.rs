@@ -38,6 +38,17 @@ pub(super) fn command(words: &[OsString], group: Option<&MemoryGroup>) -> Result
     Ok(command)
 }
 
+/// What an admin listener answers at this URL.
+pub(super) fn ask(url: &str, patience: Duration) -> Result<String> {
+    let agent: ureq::Agent =
+        ureq::Agent::config_builder().timeout_global(Some(patience)).proxy(None).build().into();
+    let failed = |error: ureq::Error| Error::Target {
+        target: "admin listener".into(),
+        what: error.to_string(),
+    };
+    agent.get(url).call().map_err(failed)?.body_mut().read_to_string().map_err(failed)
+}
+
 /// A running server.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -80,6 +91,13 @@ impl Server {
     /// The URL of its admin listener.
     pub(super) fn admin_url(&self) -> Option<&str> {
         self.admin_url.as_deref()
+    }
+
+    /// Runs in level 0 of its tree, as its admin listener tells.
+    pub(super) fn level0_runs(&self) -> Option<f64> {
+        let stats = ask(&format!("{}/stats", self.admin_url()?), PATIENCE).ok()?;
+        let stats: serde_json::Value = serde_json::from_str(&stats).ok()?;
+        stats["levels"][0]["runs"].as_f64()
     }
 
     /// Its URL.

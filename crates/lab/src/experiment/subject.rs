@@ -258,6 +258,9 @@ impl Opened {
                     loaded.outcome.invalid = Some(error.to_string());
                     loaded.error = Some(error);
                 }
+                if let Some(runs) = server.as_ref().and_then(Server::level0_runs) {
+                    loaded.outcome.figures.insert("level0.runs".into(), runs);
+                }
                 Ok(loaded)
             }
         }

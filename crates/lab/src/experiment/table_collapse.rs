@@ -4,19 +4,22 @@
 //!    them, gets with a third absent, the same once compaction is done, and with few absent. Up to 16
 //!    requests are under way, so that the connection itself carries the rate.
 //! 2. An engine with compaction off, held at 1, 50 and 200 tables: misses 0, 34 and 100 %.
-//! 3. An engine with compaction off, and memtables of 1 to 64 MiB: fewer, larger tables.
+//! 3. The same over HTTP, with hits or misses alone, as fast as 16 connections ask.
+//! 4. An engine with compaction off, and memtables of 1 to 64 MiB: fewer, larger tables.
+
+use std::time::Duration;
 
 use super::picks::{
-    LatencyRow, bar_of, latency, latency_table, median_of, of_case, percentile_chart, rate_of,
-    text, times, told,
+    LatencyRow, bar_of, latency, latency_table, median_of, of_case, or_dash, percentile_chart,
+    rate_of, text, times, told,
 };
 use super::planning::{MIB, at_rate, budget, engine, only_ours, run, seed, server};
 use super::{Experiment, PlannedRun, Scale};
 use crate::chart::{BarChart, LineChart, Point, Unit};
 use crate::error::Result;
 use crate::record::Record;
-use crate::report::{Comparer, Report, Table};
-use crate::spec::{Spec, Workload};
+use crate::report::{Comparer, Measure, Metric, Report, Table};
+use crate::spec::{Length, Spec, Workload};
 
 /// The experiment.
 #[derive(Debug)]
@@ -33,6 +36,9 @@ const FIVE: [(&str, Option<f64>, bool); 5] = [
 ];
 const TABLES: [u64; 3] = [1, 50, 200];
 const MISSES: [(&str, f64); 3] = [("0 %", 0.0), ("34 %", 0.34), ("100 %", 1.0)];
+/// Of the part over HTTP.
+const HTTP_MISSES: [(&str, f64); 2] = [MISSES[0], MISSES[2]];
+const HTTP_CONNECTIONS: u32 = 16;
 /// What an entry of 16 + 100 bytes takes in a memtable, measured.
 const ENTRY_BYTES: u64 = 196;
 
@@ -40,9 +46,9 @@ struct Size {
     repetitions: u32,
     rate: f64,
     seconds: f64,
-    /// Of the second part, and the third.
+    /// Of all parts but the first.
     keys: u64,
-    /// Memtables of the third part.
+    /// Memtables of the last part.
     thresholds: [u64; 4],
 }
 
@@ -96,16 +102,53 @@ impl Size {
     }
 
     fn held(&self, repetition: u32, tables: u64, (misses, missing): (&str, f64)) -> PlannedRun {
-        // One table takes all; many are closed at their share, a little late rather than early.
-        let memtable_bytes = match tables {
-            1 => (self.keys * ENTRY_BYTES * 2).min(1 << 30),
-            many => self.keys * ENTRY_BYTES / many,
-        };
+        let memtable_bytes = self.memtable_bytes(tables);
         let tables = tables.to_string();
         let case = [("part", "tables"), ("tables", &*tables), ("misses", misses)];
         let mut planned = self.uncompacted(repetition, &case, memtable_bytes, missing);
         planned.shared_store = Some(format!("tables {tables} {repetition}"));
         planned
+    }
+
+    fn over_http(
+        &self,
+        repetition: u32,
+        tables: u64,
+        (misses, missing): (&str, f64),
+    ) -> PlannedRun {
+        let memtable_bytes = self.memtable_bytes(tables);
+        let tables = tables.to_string();
+        let case = [("part", "http"), ("tables", &*tables), ("misses", misses)];
+        let flags = [
+            ("compaction", "false"),
+            ("memtable-bytes", &*memtable_bytes.to_string()),
+            ("memtable-journal-bytes", "4GiB"),
+            // All blocks stay in memory, of many tables as of one.
+            ("block-cache-bytes", "1GiB"),
+        ];
+        let spec = Spec {
+            workload: Workload::ReadRandom,
+            keys: self.keys,
+            missing,
+            threads: HTTP_CONNECTIONS,
+            length: Length::Time(Duration::from_secs_f64(self.seconds)),
+            seed: seed(repetition, 0),
+            ..Spec::default()
+        };
+        let mut planned = run(repetition, &case, server(&flags), spec);
+        planned.budget = budget((memtable_bytes * 4).max(64 * MIB));
+        planned.options.warm_up = Some(Length::Time(Duration::from_secs_f64(self.seconds / 2.0)));
+        planned.shared_store = Some(format!("http {tables} {repetition}"));
+        planned
+    }
+
+    /// Memtables that leave so many tables.
+    fn memtable_bytes(&self, tables: u64) -> u64 {
+        // One table takes all; many are closed at their share, a little late rather than early.
+        match tables {
+            1 => (self.keys * ENTRY_BYTES * 2).min(1 << 30),
+            many => (self.keys * ENTRY_BYTES / many).max(64 << 10),
+        }
     }
 
     fn threshold(&self, repetition: u32, bytes: u64, puts: bool) -> PlannedRun {
@@ -170,6 +213,9 @@ impl Experiment for TableCollapse {
             for tables in TABLES {
                 runs.extend(MISSES.map(|misses| size.held(repetition, tables, misses)));
             }
+            for tables in TABLES {
+                runs.extend(HTTP_MISSES.map(|misses| size.over_http(repetition, tables, misses)));
+            }
             for puts in [true, false] {
                 let thresholds = size.thresholds;
                 runs.extend(thresholds.map(|bytes| size.threshold(repetition, bytes, puts)));
@@ -185,6 +231,7 @@ impl Experiment for TableCollapse {
         }
         five_section(&mut report, records);
         tables_section(&mut report, records);
+        http_section(&mut report, records);
         threshold_section(&mut report, records);
         report
     }
@@ -214,9 +261,15 @@ fn answer(records: &[Record]) -> Option<String> {
     let all_hit = p99(&held(records, many, "0 %"))?;
     let (before, after) = (p99(&five(records, 2))?, p99(&five(records, 3))?);
     let ns = |value| Unit::Nanoseconds.format(value);
+    let [hits, misses] = [HTTP_MISSES[0].0, HTTP_MISSES[1].0].map(|misses| {
+        let shares = TABLES[1..].iter().filter_map(|&tables| share_of_one(records, tables, misses));
+        let shares: Vec<String> = shares.map(|share| format!("{:.0}", share * 100.0)).collect();
+        shares.join(" and ")
+    });
     Some(format!(
         "With a third of the gets absent and compaction off, p99 is {} at one table and {} at {count:.0} \
-         ({} as long, {} served); there misses alone take {} and hits {}; a server that compacts by itself \
+         ({} as long, {} served); there misses alone take {} and hits {}; over HTTP {} tables answer {hits} % \
+         of the hits that one table does and {misses} % of the misses; a server that compacts by itself \
          goes from {} right after the puts to {} once it is done.",
         ns(few),
         ns(piled),
@@ -224,6 +277,7 @@ fn answer(records: &[Record]) -> Option<String> {
         Unit::PerSecond.format(reached),
         ns(all_missed),
         ns(all_hit),
+        TABLES[1..].iter().map(u64::to_string).collect::<Vec<_>>().join(" and "),
         ns(before),
         ns(after),
     ))
@@ -291,6 +345,56 @@ fn tables_section(report: &mut Report, records: &[Record]) {
     report.comparison(tables.compare(records));
     let misses = Comparer::Parameter { name: "misses", baseline: "0 %", subject: "100 %" };
     report.comparison(misses.compare(records));
+}
+
+/// Runs over HTTP with so many tables.
+fn over_http<'a>(records: &'a [Record], tables: u64, misses: &str) -> Vec<&'a Record> {
+    let tables = tables.to_string();
+    of_case(records, &[("part", "http"), ("tables", &tables), ("misses", misses)])
+}
+
+/// The rate of gets over HTTP with so many tables, as a share of that with one.
+fn share_of_one(records: &[Record], tables: u64, misses: &str) -> Option<f64> {
+    let rate =
+        |tables| median_of(&over_http(records, tables, misses), |record| rate_of(record, "get"));
+    Some(rate(tables)? / rate(TABLES[0])?)
+}
+
+fn http_section(report: &mut Report, records: &[Record]) {
+    let cpu = Metric::of_run(Measure::CpuPerOperation);
+    let mut table = Table::new([
+        "tables wanted",
+        "absent",
+        "tables there",
+        "requests/s",
+        "of one table's",
+        "CPU of the server",
+        "get p50",
+        "get p99",
+    ]);
+    for tables in TABLES {
+        for (misses, _) in HTTP_MISSES {
+            let of = over_http(records, tables, misses);
+            let ns = |pick| text(Unit::Nanoseconds, median_of(&of, latency("get", pick)));
+            let share = share_of_one(records, tables, misses);
+            table = table.row([
+                tables.to_string(),
+                misses.to_owned(),
+                text(Unit::Count, table_count(&of)),
+                text(Unit::PerSecond, median_of(&of, |record| rate_of(record, "get"))),
+                or_dash(share, |share| format!("{:.0} %", share * 100.0)),
+                text(Unit::Microseconds, median_of(&of, |record| cpu.of(record))),
+                ns(|one| one.p50_ns),
+                ns(|one| one.p99_ns),
+            ]);
+        }
+    }
+    report
+        .section("Tables and misses over HTTP, compaction off")
+        .paragraph(&format!(
+            "A server filled likewise, asked by {HTTP_CONNECTIONS} connections as fast as it answers.",
+        ))
+        .summary_table("Tables over HTTP", &table);
 }
 
 fn threshold_section(report: &mut Report, records: &[Record]) {

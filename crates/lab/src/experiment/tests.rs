@@ -250,13 +250,21 @@ fn flush_threads_answers_from_tiny_runs() {
 
 #[test]
 fn table_collapse_answers_from_tiny_runs_and_has_the_tables_it_names() {
-    let sections =
-        ["Five runs against a server", "Tables and misses, compaction off", "Flush threshold"];
+    let sections = [
+        "Five runs against a server",
+        "Tables and misses, compaction off",
+        "Tables and misses over HTTP, compaction off",
+        "Flush threshold",
+    ];
     let records = check_report(find("table-collapse").unwrap(), &sections);
-    for record in records.iter().filter(|record| record.case["part"] == "tables") {
+    let is_counted = |record: &&Record| ["tables", "http"].contains(&&*record.case["part"]);
+    for record in records.iter().filter(is_counted) {
         let wanted: f64 = record.case["tables"].parse().unwrap();
         let there = record.outcome.figures["level0.runs"];
-        assert!((wanted * 0.9..=wanted * 1.1).contains(&there), "{there} of {wanted}");
+        // The server of these tests has memtables of its own size.
+        if record.case["part"] == "tables" {
+            assert!((wanted * 0.9..=wanted * 1.1).contains(&there), "{there} of {wanted}");
+        }
         let missed = record.outcome.kinds["get"].missed as f64 / record.outcome.operations as f64;
         let expected = match &*record.case["misses"] {
             "0 %" => 0.0..=0.0,
