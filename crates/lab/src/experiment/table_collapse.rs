@@ -18,7 +18,7 @@ use super::{Experiment, PlannedRun, Scale};
 use crate::chart::{BarChart, LineChart, Point, Unit};
 use crate::error::Result;
 use crate::record::Record;
-use crate::report::{Comparer, Measure, Metric, Report, Table};
+use crate::report::{Comparer, Report, Table};
 use crate::spec::{Length, Spec, Workload};
 
 /// The experiment.
@@ -147,7 +147,7 @@ impl Size {
         // One table takes all; many are closed at their share, a little late rather than early.
         match tables {
             1 => (self.keys * ENTRY_BYTES * 2).min(1 << 30),
-            many => (self.keys * ENTRY_BYTES / many).max(64 << 10),
+            many => self.keys * ENTRY_BYTES / many,
         }
     }
 
@@ -238,8 +238,12 @@ impl Experiment for TableCollapse {
 }
 
 fn held<'a>(records: &'a [Record], tables: u64, misses: &str) -> Vec<&'a Record> {
+    of_tables(records, "tables", tables, misses)
+}
+
+fn of_tables<'a>(records: &'a [Record], part: &str, tables: u64, misses: &str) -> Vec<&'a Record> {
     let tables = tables.to_string();
-    of_case(records, &[("part", "tables"), ("tables", &tables), ("misses", misses)])
+    of_case(records, &[("part", part), ("tables", &tables), ("misses", misses)])
 }
 
 fn five(records: &[Record], at: usize) -> Vec<&Record> {
@@ -349,8 +353,7 @@ fn tables_section(report: &mut Report, records: &[Record]) {
 
 /// Runs over HTTP with so many tables.
 fn over_http<'a>(records: &'a [Record], tables: u64, misses: &str) -> Vec<&'a Record> {
-    let tables = tables.to_string();
-    of_case(records, &[("part", "http"), ("tables", &tables), ("misses", misses)])
+    of_tables(records, "http", tables, misses)
 }
 
 /// The rate of gets over HTTP with so many tables, as a share of that with one.
@@ -361,7 +364,7 @@ fn share_of_one(records: &[Record], tables: u64, misses: &str) -> Option<f64> {
 }
 
 fn http_section(report: &mut Report, records: &[Record]) {
-    let cpu = Metric::of_run(Measure::CpuPerOperation);
+    let cpu = |record: &Record| Some(record.outcome.cpu_us_per_operation());
     let mut table = Table::new([
         "tables wanted",
         "absent",
@@ -383,7 +386,7 @@ fn http_section(report: &mut Report, records: &[Record]) {
                 text(Unit::Count, table_count(&of)),
                 text(Unit::PerSecond, median_of(&of, |record| rate_of(record, "get"))),
                 or_dash(share, |share| format!("{:.0} %", share * 100.0)),
-                text(Unit::Microseconds, median_of(&of, |record| cpu.of(record))),
+                text(Unit::Microseconds, median_of(&of, cpu)),
                 ns(|one| one.p50_ns),
                 ns(|one| one.p99_ns),
             ]);
