@@ -7,13 +7,19 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use tallybook_lab::process::thread_cpu_time;
 use tallybook_lab::{Error, Result};
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Waits until `look` has seen the same `looks` times in a row, 50 ms apart.
-pub(crate) fn wait<T: PartialEq>(looks: u32, mut look: impl FnMut() -> Result<T>) -> Result<()> {
+/// Waits until `look` has seen the same `looks` times in a row, 50 ms apart. Answers the CPU time that
+/// looking took.
+pub(crate) fn wait<T: PartialEq>(
+    looks: u32,
+    mut look: impl FnMut() -> Result<T>,
+) -> Result<Duration> {
+    let from = thread_cpu_time();
     let mut last = look()?;
     let mut same = 0;
     while same < looks {
@@ -22,7 +28,7 @@ pub(crate) fn wait<T: PartialEq>(looks: u32, mut look: impl FnMut() -> Result<T>
         same = if now == last { same + 1 } else { 0 };
         last = now;
     }
-    Ok(())
+    Ok(thread_cpu_time() - from)
 }
 
 /// The files of a directory and their lengths, sorted by name; files that go meanwhile are left out.

@@ -6,6 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 
@@ -108,6 +109,12 @@ impl Process {
         let path = format!("/proc/{}/{file}", self.id);
         fs::read_to_string(&path).map_err(Error::io(path))
     }
+}
+
+/// CPU time of the thread that asks.
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Bytes that a directory takes on disk; blocks, not lengths, so that holes don't count. Files that

@@ -66,7 +66,8 @@ pub struct Outcome {
     /// How late, at worst, the generator itself sent a request, in seconds; open loop only.
     pub generator_lag_max_s: f64,
     /// CPU time of the target's process, in seconds. In process it is that of the whole, the generator's
-    /// requests and checks included, but not its looking at the clock until a request is due.
+    /// requests and checks included, but not its looking at the clock until a request is due, nor the
+    /// collecting of what was measured.
     pub cpu_s: f64,
     /// The same, with the background work that the run left behind.
     pub cpu_settled_s: f64,

@@ -1,7 +1,8 @@
 //! One whole run: warm-up, load, settling, and every figure of its outcome.
 //!
 //! Figures of the process are taken right before the load, right after it, and again once background
-//! work is done, so that work put off is charged to the run that caused it. Filling the store comes
+//! work is done, so that work put off is charged to the run that caused it; looking whether it is done
+//! is charged to nobody. Filling the store comes
 //! before and is charged to nobody.
 
 use std::time::Instant;
@@ -65,7 +66,7 @@ pub fn prefill(
             target: target.name().to_owned(),
             what: format!("filling the store, {count} puts failed: {kind}"),
         }),
-        None if options.settle => target.settle(),
+        None if options.settle => target.settle().map(|_| ()),
         None => Ok(()),
     }
 }
@@ -80,6 +81,7 @@ pub fn run(
 ) -> Result<Loaded> {
     let plan = Plan::new(spec)?;
     check_space(target, spec)?;
+    load::calibrate_clock();
     if let Some(length) = options.warm_up
         && let Some(plan) = Plan::warm_up(spec, length)?
     {
@@ -106,8 +108,12 @@ pub fn run(
     let mut loaded = load::load(target, &plan, &options.load, &mut sampling)?;
     let after = usage(process);
     let ended_at = Instant::now();
+    let mut looking_s = 0.0;
     if options.settle && loaded.error.is_none() {
-        loaded.error = target.settle().err();
+        match target.settle() {
+            Ok(looking) => looking_s = looking.as_secs_f64(),
+            Err(error) => loaded.error = Some(error),
+        }
     }
     let settled = usage(process);
     let outcome = &mut loaded.outcome;
@@ -115,9 +121,14 @@ pub fn run(
         outcome.invalid = Some(error.to_string());
     }
     outcome.settle_s = if options.settle { ended_at.elapsed().as_secs_f64() } else { 0.0 };
-    let spun_s = outcome.figures.get(load::SPUN).copied().unwrap_or(0.0);
-    outcome.cpu_s = (after.cpu_s - before.cpu_s - spun_s).max(0.0);
-    outcome.cpu_settled_s = (settled.cpu_s - before.cpu_s - spun_s).max(outcome.cpu_s);
+    // Of a server it is another process's.
+    let beside_s = match target.is_remote() {
+        true => 0.0,
+        false => load::spent_beside_requests_s(outcome),
+    };
+    outcome.cpu_s = (after.cpu_s - before.cpu_s - beside_s).max(0.0);
+    outcome.cpu_settled_s =
+        (settled.cpu_s - before.cpu_s - beside_s - looking_s).max(outcome.cpu_s);
     outcome.peak_resident_bytes = settled.peak_resident_bytes.max(after.peak_resident_bytes);
     outcome.peak_anonymous_bytes =
         anonymous_peak.max(after.anonymous_bytes).max(settled.anonymous_bytes);

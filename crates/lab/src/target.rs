@@ -138,8 +138,9 @@ pub trait Target: Send + Sync {
     fn is_remote(&self) -> bool {
         self.process().is_some()
     }
-    /// Waits until background work is done: flushed, compacted as far as it goes by itself.
-    fn settle(&self) -> Result<()>;
+    /// Waits until background work is done: flushed, compacted as far as it goes by itself. Answers the
+    /// CPU time that this process took to look whether it is, which isn't the target's.
+    fn settle(&self) -> Result<Duration>;
     /// Where its files are, if they are on this machine.
     fn directory(&self) -> Option<&Path>;
     /// The process that does its work, if it isn't this one.
@@ -154,18 +155,19 @@ pub trait Target: Send + Sync {
 
 /// Waits until a process does next to nothing: less than a twentieth of a second in a second. A
 /// process that can't be watched is given a second.
-fn settle_by_cpu(process: Option<u32>) -> Result<()> {
+fn settle_by_cpu(process: Option<u32>) -> Result<Duration> {
     const WINDOW: Duration = Duration::from_secs(1);
     let Some(process) = process.map(Process::new) else {
         std::thread::sleep(WINDOW);
-        return Ok(());
+        return Ok(Duration::ZERO);
     };
     let mut before = process.usage()?.cpu_s;
     loop {
         std::thread::sleep(WINDOW);
         let now = process.usage()?.cpu_s;
         if now - before < WINDOW.as_secs_f64() / 20.0 {
-            return Ok(());
+            // The work is another process's, and so is its time.
+            return Ok(Duration::ZERO);
         }
         before = now;
     }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode};
 use tallybook_lab::Result;
@@ -80,7 +81,7 @@ impl Target for Fjall {
         }))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn settle(&self) -> Result<Duration> {
         self.keyspace.rotate_memtable_and_wait().map_err(failure(self.opening.name))?;
         let mut looks = 0_u64;
         stillness::wait(STILL_LOOKS, || {

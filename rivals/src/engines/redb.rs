@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redb::backends::FileBackend;
 use redb::{
@@ -147,9 +148,9 @@ impl Target for Redb {
         }))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn settle(&self) -> Result<Duration> {
         // It works in the thread that asks, and nowhere else.
-        Ok(())
+        Ok(Duration::ZERO)
     }
 
     fn directory(&self) -> Option<&Path> {

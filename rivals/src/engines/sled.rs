@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tallybook_lab::target::{Answers, Request, Session, Target};
 use tallybook_lab::{Error, Result};
@@ -101,9 +102,9 @@ impl Target for Sled {
         }))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn settle(&self) -> Result<Duration> {
         self.database.flush().map_err(failure(self.opening.name))?;
-        Ok(())
+        Ok(Duration::ZERO)
     }
 
     fn directory(&self) -> Option<&Path> {

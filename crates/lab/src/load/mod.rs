@@ -24,6 +24,7 @@ use std::time::Duration;
 use quanta::Instant;
 
 use crate::error::{Error, Result};
+use crate::process::thread_cpu_time;
 use crate::record::Outcome;
 use crate::spec::{Length, Pace};
 use crate::target::{Session, Target};
@@ -47,7 +48,9 @@ const HEAD_START: Duration = Duration::from_millis(5);
 const OVERRUN_LEAST: Duration = Duration::from_secs(10);
 /// The figure of the processor time that generating threads in the target's process spent looking at the
 /// clock until requests were due, in seconds.
-pub(crate) const SPUN: &str = "generator.spun_s";
+const SPUN: &str = "generator.spun_s";
+/// The figure of that which the thread that collects what they measure took, in seconds.
+const COLLECTED: &str = "generator.collected_s";
 /// A generating thread this busy is the bottleneck itself.
 const BUSY_SHARE_MAX: f64 = 0.97;
 
@@ -100,6 +103,17 @@ pub struct Loaded {
 /// Is told, several times a second, how far a run is and what was measured so far.
 pub type Watch<'a> = dyn FnMut(&Progress, &Collected) + 'a;
 
+/// Measures the rate of the cycle counter, by which operations are timed. That takes 10 to 200 ms, once in
+/// a process, which must not be a run's.
+pub(crate) fn calibrate_clock() {
+    Instant::now();
+}
+
+/// Processor time of the laboratory in its own process, in seconds, that no request or check took.
+pub(crate) fn spent_beside_requests_s(outcome: &Outcome) -> f64 {
+    [SPUN, COLLECTED].iter().filter_map(|figure| outcome.figures.get(*figure)).sum()
+}
+
 /// Loads `target` with `plan`. An error means that the run could not begin.
 pub fn load(
     target: &dyn Target,
@@ -107,6 +121,7 @@ pub fn load(
     options: &LoadOptions,
     watch: &mut Watch<'_>,
 ) -> Result<Loaded> {
+    let collecting_from = thread_cpu_time();
     let is_open_loop = plan.spec().pace != Pace::Closed;
     let background = plan.background_stream();
     let count = plan.spec().threads + u32::from(background.is_some());
@@ -155,7 +170,10 @@ pub fn load(
         }
         running.into_iter().map(join).collect::<Vec<_>>()
     });
-    Ok(conclude(target, &collector.collected, ended, is_open_loop, options, &stop))
+    let mut loaded = conclude(target, &collector.collected, ended, is_open_loop, options, &stop);
+    let collecting = thread_cpu_time() - collecting_from;
+    loaded.outcome.figures.insert(COLLECTED.into(), collecting.as_secs_f64());
+    Ok(loaded)
 }
 
 fn background_lane(stream: Stream, collector: &Collector) -> Lane {
@@ -187,8 +205,9 @@ fn spawn_sessions<'scope>(
             let ending = EndsOthers { stop, foreground, is_background };
             let is_closed = lane.is_closed();
             let ended = if is_closed {
-                pace::wait_until(timing.start, timing.margin, stop);
-                closed::run(lane, &mut *session, timing.start, stop).map(|()| Driven::default())
+                let spun = pace::wait_until(timing.start, timing.margin, stop).spun;
+                closed::run(lane, &mut *session, timing.start, stop)
+                    .map(|()| Driven { spun, ..Driven::default() })
             } else {
                 open::run(lane, &mut *session, timing, stop)
             };

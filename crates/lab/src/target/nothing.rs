@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use super::{Answers, Request, Session, Target};
 use crate::error::Result;
@@ -25,8 +26,8 @@ impl Target for Nothing {
         Ok(Box::new(Nothing))
     }
 
-    fn settle(&self) -> Result<()> {
-        Ok(())
+    fn settle(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
     }
 
     fn directory(&self) -> Option<&Path> {

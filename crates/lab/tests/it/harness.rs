@@ -101,8 +101,8 @@ impl Target for Memory {
     fn session(&self) -> Result<Box<dyn Session>> {
         Ok(Box::new(self.clone()))
     }
-    fn settle(&self) -> Result<()> {
-        Ok(())
+    fn settle(&self) -> Result<Duration> {
+        Ok(Duration::ZERO)
     }
     fn directory(&self) -> Option<&Path> {
         None

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tallybook_lab::Result;
 use tallybook_lab::target::{Answers, Request, Session, Target};
@@ -79,7 +80,7 @@ impl Target for LevelDb {
         }))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn settle(&self) -> Result<Duration> {
         stillness::wait(STILL_LOOKS, || {
             let stats = self.database.text(c"leveldb.stats").unwrap_or_default();
             Ok((stats, stillness::files(self.opening.directory())?))

@@ -18,6 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use tallybook_lab::Result;
+use tallybook_lab::process::thread_cpu_time;
 use tallybook_lab::target::{Answers, Request, Session, Target};
 
 use self::database::{Database, ReadOptions, WriteOptions};
@@ -185,8 +186,9 @@ impl Target for RocksDb {
         }))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn settle(&self) -> Result<Duration> {
         self.database.flush().map_err(failure(self.opening.name))?;
+        let from = thread_cpu_time();
         // A finished compaction may call for the next one, a moment later.
         let mut idle = 0;
         while idle < 4 {
@@ -196,7 +198,7 @@ impl Target for RocksDb {
             idle = if self.has_background_work() { 0 } else { idle + 1 };
             thread::sleep(Duration::from_millis(25));
         }
-        Ok(())
+        Ok(thread_cpu_time() - from)
     }
 
     fn directory(&self) -> Option<&Path> {
