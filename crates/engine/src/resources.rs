@@ -15,13 +15,17 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::block_cache::BlockCache;
 use crate::file_cache::FileCache;
+use crate::memtable::SpareChunks;
 use crate::vfs::{self, Clock, DiskFileSystem, FileSystem, JoinHandle, SystemClock};
 
 /// How often stores are ticked while one of them waits for a moment, such as that of an interval sync.
 const TICK: Duration = Duration::from_millis(5);
 
 /// How often they are ticked else: each time wakes a thread.
-const TICK_AT_EASE: Duration = Duration::from_millis(50);
+const TICK_AT_EASE: Duration = Duration::from_millis(100);
+
+/// Of the memory that memtables may take, so much is kept when they go, as a divisor.
+const SPARE_SHARE: usize = 8;
 
 /// Settings of [`Resources`].
 #[derive(Debug, Clone)]
@@ -93,6 +97,8 @@ pub struct Resources {
     pub options: ResourceOptions,
     /// Memtable bytes of all stores, immutable ones included.
     pub memtable_bytes: AtomicUsize,
+    /// Memory of memtables that are gone, for those to come.
+    pub spare_chunks: Arc<SpareChunks>,
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle>>,
     inline: bool,
@@ -191,8 +197,9 @@ impl Resources {
             )),
             fs,
             clock,
-            options,
             memtable_bytes: AtomicUsize::new(0),
+            spare_chunks: Arc::new(SpareChunks::new(options.write_buffer_bytes / SPARE_SHARE)),
+            options,
             shared: Arc::default(),
             threads: Mutex::default(),
             inline,

@@ -30,6 +30,8 @@ pub struct SegmentOptions {
     pub segment_bytes_min: u64,
     /// Bytes of a segment at last.
     pub segment_bytes_max: u64,
+    /// What the journal comes to while nothing in it is pointed at: it need hold no more than memtables do.
+    pub log_bytes: u64,
     /// Free bytes of the disk that new segments leave to flushes, compactions and deletions.
     pub reserve_bytes: u64,
     /// Where the salts start from; another for each opening of a store.

@@ -62,6 +62,10 @@ pub struct SegmentPool {
     is_disk_full: AtomicBool,
     /// Bytes of the journal's length that hold nothing any more.
     dead_bytes: AtomicU64,
+    /// Bytes of closed segments that are pointed at.
+    value_bytes: AtomicU64,
+    /// Whether what is written now is pointed at.
+    holds_values: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -87,6 +91,8 @@ impl SegmentPool {
             scale_bytes: AtomicU64::new(0),
             is_disk_full: AtomicBool::new(false),
             dead_bytes: AtomicU64::new(0),
+            value_bytes: AtomicU64::new(0),
+            holds_values: AtomicBool::new(false),
             inner: Mutex::new(Stage::LockSpares, &recorder, inner),
         }
     }
@@ -102,9 +108,15 @@ impl SegmentPool {
     }
 
     /// Tells how much of the journal's length holds nothing any more, so that segments grow with what the
-    /// store holds and not with what it once wrote.
-    pub fn set_dead(&self, bytes: u64) {
-        self.dead_bytes.store(bytes, Ordering::Relaxed);
+    /// store holds and not with what it once wrote; and how much of closed segments is pointed at.
+    pub fn set_dead(&self, dead_bytes: u64, value_bytes: u64) {
+        self.dead_bytes.store(dead_bytes, Ordering::Relaxed);
+        self.value_bytes.store(value_bytes, Ordering::Relaxed);
+    }
+
+    /// Tells whether values in the segment that was last written are pointed at.
+    pub(super) fn set_holds_values(&self, holds_values: bool) {
+        self.holds_values.store(holds_values, Ordering::Relaxed);
     }
 
     /// Keeps one spare of the smallest size and removes the others, for a store at rest.
@@ -144,8 +156,15 @@ impl SegmentPool {
     ///
     /// The smallest size, doubled while the journal is at least two such segments large: small stores stay
     /// small, and large ones soon wait for few new files. What a store at rest has too much, it gives back.
+    ///
+    /// A journal in which nothing is pointed at doesn't grow with the store: its segments die with each
+    /// flush, and of one size their files serve again and again.
     pub fn target_bytes(&self) -> u64 {
-        let held = self.held_bytes();
+        let mut held = self.held_bytes();
+        if !self.holds_values.load(Ordering::Relaxed) {
+            let values = self.value_bytes.load(Ordering::Relaxed);
+            held = held.min(values.saturating_add(self.options.log_bytes));
+        }
         let mut target = self.options.segment_bytes_min;
         while target < self.options.segment_bytes_max && held >= target.saturating_mul(4) {
             target *= 2;

@@ -381,6 +381,7 @@ impl Bench {
             zero_ahead: false,
             segment_bytes_min: SEGMENT_BYTES,
             segment_bytes_max: SEGMENT_BYTES,
+            log_bytes: u64::MAX,
             reserve_bytes: 0,
             seed: 1_000 + next_seqno,
         }

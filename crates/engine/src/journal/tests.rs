@@ -702,6 +702,30 @@ fn segments_grow_with_the_journal() {
     assert_eq!(pool.spares(), (2, 8 << 20));
 }
 
+#[test]
+fn segments_grow_with_values_and_not_with_a_log_of_what_is_in_tables() {
+    let bench = Bench::pread();
+    let options = SegmentOptions {
+        segment_bytes_min: 4 << 20,
+        segment_bytes_max: 64 << 20,
+        log_bytes: 16 << 20,
+        ..bench.options(1)
+    };
+    let pool = SegmentPool::new(bench.files.clone(), options, bench.next_file_number.clone());
+    let target_mb = |scale, values, holds_values| {
+        pool.set_scale(scale);
+        pool.set_dead(0, values);
+        pool.set_holds_values(holds_values);
+        pool.target_bytes() >> 20
+    };
+    assert_eq!(target_mb(15 << 20, 0, false), 4);
+    for scale in [16 << 20, 100 << 20, u64::MAX] {
+        assert_eq!(target_mb(scale, 0, false), 8);
+    }
+    assert_eq!(target_mb(1 << 30, 112 << 20, false), 64, "values were written before");
+    assert_eq!(target_mb(1 << 30, 0, true), 64, "values are written now");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

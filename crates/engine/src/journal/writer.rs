@@ -172,6 +172,9 @@ impl JournalWriter {
         written_at_ms: u64,
     ) -> Result<()> {
         self.pool.set_scale(self.lsn);
+        if let Some(active) = &self.active {
+            self.pool.set_holds_values(active.holds_values());
+        }
         // Until there is a new segment the old one goes on: a smaller record may still fit.
         let spare = self
             .pool

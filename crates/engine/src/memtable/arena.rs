@@ -8,17 +8,14 @@
 //! seqno and kind u64 | written_at_ms u64 | expires_at_ms u64 | key length u16 | attributes length
 //! u16 | zeros u32 | pointer (24 bytes, of a `PutRef` only) | key | attributes | value`.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::ptr::NonNull;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use super::chunk::{ALIGNMENT, Chunk, SpareChunks};
 use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{SeqNo, ValueKind};
 use crate::vfs::prefetch::prefetch_range;
 
-/// Records stand at multiples of this, and are numbered by it.
-const ALIGNMENT: usize = 8;
 /// Bytes of the first chunk; each further one has twice the size of the one before.
 const FIRST_CHUNK_BYTES: usize = 16 << 10;
 /// Chunks of which 16 GiB could be made, more than any memtable comes to.
@@ -49,52 +46,13 @@ impl RecordRef {
 }
 
 /// Memory that only grows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Arena {
     chunks: [OnceLock<Chunk>; CHUNKS],
+    /// Where chunks come from, and go in the end.
+    spares: Arc<SpareChunks>,
     /// Where the next record may go, as a place in all chunks laid end to end.
     end: AtomicUsize,
-}
-
-/// A piece of memory that is filled from the front.
-#[derive(Debug)]
-struct Chunk {
-    memory: NonNull<u8>,
-    layout: Layout,
-    /// Bytes from the front that hold records.
-    used: AtomicUsize,
-}
-
-// SAFETY: the memory is owned; what is shared of it is written before `used` publishes it and never
-// after.
-unsafe impl Send for Chunk {}
-// SAFETY: as above.
-unsafe impl Sync for Chunk {}
-
-impl Chunk {
-    fn new(bytes: usize) -> Chunk {
-        let layout = Layout::from_size_align(bytes, ALIGNMENT).expect("a chunk has a size");
-        // SAFETY: the layout has a size above zero.
-        let memory = NonNull::new(unsafe { alloc(layout) });
-        let memory = memory.unwrap_or_else(|| handle_alloc_error(layout));
-        Chunk { memory, layout, used: AtomicUsize::new(0) }
-    }
-
-    /// What was published of the chunk from `offset` on.
-    fn published(&self, offset: usize) -> &[u8] {
-        let used = self.used.load(Ordering::Acquire);
-        assert!(offset <= used, "a record is looked at after it was published");
-        // SAFETY: the bytes below `used` are inside the allocation, were written before `used` was
-        // stored, and are never written again.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(offset), used - offset) }
-    }
-}
-
-impl Drop for Chunk {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nothing refers to it any more.
-        unsafe { dealloc(self.memory.as_ptr(), self.layout) };
-    }
 }
 
 /// The chunk that a place is in, and where in it.
@@ -112,7 +70,24 @@ fn chunk_bytes(chunk: usize) -> usize {
     FIRST_CHUNK_BYTES << chunk
 }
 
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let chunks = self.chunks.iter_mut().filter_map(OnceLock::take);
+        chunks.for_each(|chunk| self.spares.give_back(chunk));
+    }
+}
+
 impl Arena {
+    /// An empty arena, which takes nothing yet.
+    pub(super) fn new(spares: Arc<SpareChunks>) -> Arena {
+        Arena { chunks: [const { OnceLock::new() }; CHUNKS], spares, end: AtomicUsize::new(0) }
+    }
+
+    /// Where its chunks come from.
+    pub(super) fn spares(&self) -> &Arc<SpareChunks> {
+        &self.spares
+    }
+
     /// Adds a record whose older version, if it has one, is `prev`; it is published when this returns.
     /// Requires: one thread at a time.
     pub(super) fn push(
@@ -155,21 +130,8 @@ impl Arena {
         while offset + bytes > chunk_bytes(number) {
             (number, offset) = (number + 1, 0);
         }
-        let chunk = self.chunks[number].get_or_init(|| Chunk::new(chunk_bytes(number)));
-        assert_eq!(chunk.used.load(Ordering::Relaxed), offset, "one thread writes at a time");
-        let mut at = offset;
-        for part in parts {
-            // SAFETY: `at + part.len()` is inside the chunk, as checked above; nobody reads bytes at or
-            // beyond `used`, and nobody else writes.
-            unsafe {
-                let to = chunk.memory.as_ptr().add(at);
-                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
-            }
-            at += part.len();
-        }
-        // SAFETY: as above; the padding must be written too before it may be read as bytes.
-        unsafe { chunk.memory.as_ptr().add(at).write_bytes(0, bytes - filled) };
-        chunk.used.store(offset + bytes, Ordering::Release);
+        let chunk = self.chunks[number].get_or_init(|| self.spares.take(chunk_bytes(number)));
+        chunk.append(offset, parts, bytes);
         let place = chunk_start(number) + offset;
         self.end.store(place + bytes, Ordering::Release);
         RecordRef(u32::try_from(place / ALIGNMENT).expect("an arena stays below 32 GiB"))
@@ -336,7 +298,7 @@ mod tests {
 
     #[test]
     fn records_of_every_kind_come_back_whatever_chunk_they_are_in() {
-        let arena = Arena::default();
+        let arena = Arena::new(Arc::new(SpareChunks::new(0)));
         let pointer = ValuePointer { segment: 1, offset: 2, length: 3, checksum: 4 };
         let long = vec![9; 100_000];
         let bodies = [
@@ -380,7 +342,7 @@ mod tests {
 
     #[test]
     fn an_empty_arena_takes_nothing() {
-        let arena = Arena::default();
+        let arena = Arena::new(Arc::new(SpareChunks::new(0)));
         assert!(walked(&arena, Walk::default()).0.is_empty());
         assert!(arena.chunks.iter().all(|chunk| chunk.get().is_none()));
     }

@@ -8,6 +8,7 @@
 //! Invariant: what was written never changes; readers ignore entries newer than the SeqNo they read at.
 //! A memtable has one [`MemtableWriter`], and so takes no lock to be written either.
 
+mod chunk;
 mod arena;
 mod index;
 mod order;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arena::Arena;
+pub use chunk::SpareChunks;
 use index::Index;
 use order::Order;
 pub use order::RunCursor;
@@ -49,11 +51,11 @@ pub struct MemtableWriter {
 }
 
 impl MemtableWriter {
-    /// That of an empty memtable, whose waits go to `recorder`, with room for so many keys before its
-    /// index grows.
-    pub fn new(recorder: &Arc<Recorder>, keys: usize) -> MemtableWriter {
+    /// That of an empty memtable, whose waits go to `recorder` and whose memory comes from `spares`, with
+    /// room for so many keys before its index grows.
+    pub fn new(recorder: &Arc<Recorder>, spares: &Arc<SpareChunks>, keys: usize) -> MemtableWriter {
         let memtable = Arc::new(Memtable {
-            arena: Arena::default(),
+            arena: Arena::new(spares.clone()),
             index: Index::with_room_for(keys),
             order: Mutex::new(Stage::LockMemtable, recorder, Order::default()),
             range_tombstones: parking_lot::RwLock::default(),
@@ -73,7 +75,8 @@ impl MemtableWriter {
 
     /// Goes on in a new memtable, with room for as many keys; the one it leaves.
     pub fn change(&mut self, recorder: &Arc<Recorder>) -> Arc<Memtable> {
-        let next = MemtableWriter::new(recorder, self.memtable.keys());
+        let Memtable { arena, .. } = &*self.memtable;
+        let next = MemtableWriter::new(recorder, arena.spares(), self.memtable.keys());
         std::mem::replace(self, next).memtable
     }
 
@@ -196,7 +199,8 @@ mod tests {
     use crate::key::SEQNO_MAX;
 
     fn memtable() -> (MemtableWriter, Arc<Memtable>) {
-        let writer = MemtableWriter::new(&Arc::new(Recorder::new(0)), 0);
+        let writer =
+            MemtableWriter::new(&Arc::new(Recorder::new(0)), &Arc::new(SpareChunks::new(0)), 0);
         let memtable = writer.memtable().clone();
         (writer, memtable)
     }

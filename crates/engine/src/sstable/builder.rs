@@ -88,6 +88,8 @@ pub struct TableBuilder {
     properties: PropertiesBuilder,
     range_tombstones: Vec<RangeTombstone>,
     range_tombstone_bytes: usize,
+    /// `estimated_bytes` when the last block was finished.
+    bytes_in_blocks: u64,
     last_key: Vec<u8>,
     last_seqno: SeqNo,
 }
@@ -117,6 +119,7 @@ impl TableBuilder {
             properties: PropertiesBuilder::default(),
             range_tombstones: Vec::new(),
             range_tombstone_bytes: 0,
+            bytes_in_blocks: 0,
             last_key: Vec::new(),
             last_seqno: 0,
         }
@@ -180,11 +183,12 @@ impl TableBuilder {
         self.entries() == 0 && self.range_tombstones.is_empty()
     }
 
-    /// Whether the table should end before the next new key: it has about `table_bytes`, or the
-    /// point index can't name more blocks.
+    /// Whether the table should end before the next new key: its finished blocks make it about
+    /// `table_bytes`, or the point index can't name more blocks.
+    #[inline]
     pub fn is_full(&self, table_bytes: u64) -> bool {
         // The next key may close the block at hand and start one more.
-        self.fences.len() + 1 >= BLOCKS_MAX || self.estimated_bytes() >= table_bytes
+        self.fences.len() + 1 >= BLOCKS_MAX || self.bytes_in_blocks >= table_bytes
     }
 
     /// Writes what is left, and syncs the file. Requires: something was added.
@@ -249,7 +253,9 @@ impl TableBuilder {
         let (number, offset) = (output.number, output.offset);
         let stored = self.frames.enclose(start, number, offset, &mut output.buffer);
         self.fences.add(stored, &first_key);
-        output.appended(stored + TRAILER_BYTES)
+        output.appended(stored + TRAILER_BYTES)?;
+        self.bytes_in_blocks = self.estimated_bytes();
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::compacting::{Compacted, IDLE_AFTER};
 use super::durability::NEVER_NS;
@@ -17,6 +18,10 @@ const IDLE_FLUSH_BYTES_MIN: u64 = 1 << 20;
 
 /// Nor for less than this share of its size.
 const IDLE_FLUSH_SHARE: u64 = 10;
+
+/// Where an idle store was found to have nothing to do, it is looked at again after this: what may call for
+/// work then is the clock, or that a reader has let go.
+const IDLE_LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Participant for Inner {
     fn prepare_step(&self) -> bool {
@@ -52,8 +57,13 @@ impl Participant for Inner {
                 true
             }
             Ok(false) => {
+                if idle {
+                    let now_ns = self.resources.clock.steady_ns();
+                    self.idle_look_ns.store(now_ns, Ordering::Relaxed);
+                }
                 if self.idle_for() >= REST_AFTER && self.flushes.lock().pending.is_empty() {
                     self.settled.store(true, Ordering::Relaxed);
+                    self.resources.spare_chunks.clear();
                     match self.rest() {
                         Ok(()) => *self.background_error.lock() = None,
                         Err(error) => {
@@ -99,7 +109,9 @@ impl Participant for Inner {
                     self.change_memtable(&mut commit);
                 }
             }
-            self.request(Work::Compaction);
+            if self.is_idle_look_due() {
+                self.request(Work::Compaction);
+            }
         }
         self.sync_due_ns.load(Ordering::Relaxed) != NEVER_NS && self.check_writable().is_ok()
     }
@@ -116,6 +128,17 @@ impl Inner {
         // On a full disk nobody waits long for what is dead to go.
         let after = if self.pool.is_disk_full() { IDLE_AFTER / 10 } else { IDLE_AFTER };
         self.idle_for() >= after
+    }
+
+    /// Whether an idle store is to be looked at: it was not, or not lately, or may come to rest.
+    fn is_idle_look_due(&self) -> bool {
+        let (wrote_ns, looked_ns) =
+            (self.last_write_ns.load(Ordering::Relaxed), self.idle_look_ns.load(Ordering::Relaxed));
+        let now_ns = self.resources.clock.steady_ns();
+        let since_ns = |then_ns: u64| Duration::from_nanos(now_ns.saturating_sub(then_ns));
+        looked_ns <= wrote_ns
+            || since_ns(looked_ns) >= IDLE_LOOK_INTERVAL
+            || since_ns(wrote_ns) >= REST_AFTER
     }
 
     /// Has the manifest name the segment that takes the writes, so that its loss would be found out, and
@@ -213,6 +236,7 @@ impl Inner {
         if self.background_error.lock().is_some() {
             return false;
         }
+        self.give_back_segments();
         match self.pool.prepare() {
             Ok(made) => made,
             Err(error) => {
@@ -235,5 +259,65 @@ impl Inner {
         let start = self.commit.lock().memtable_start;
         let unflushed = self.sync.appended_lsn().saturating_sub(start.lsn);
         unflushed > IDLE_FLUSH_BYTES_MIN.max(state.version.bytes() / IDLE_FLUSH_SHARE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::resources::{ResourceOptions, Resources};
+    use crate::vfs::{FileSystem, ManualClock, MemoryFileSystem};
+    use crate::{Options, Store};
+
+    fn open(fs: &MemoryFileSystem, clock: &Arc<ManualClock>, options: Options) -> Store {
+        let fs = Arc::new(fs.clone());
+        let resources = Resources::inline(ResourceOptions::default(), fs, clock.clone());
+        Store::open_with("/s", options, resources).unwrap()
+    }
+
+    /// A merge may take the thread that removes files for a second, in which every segment of the journal
+    /// that died was missing, and new files were made and written with zeros.
+    #[test]
+    fn dead_segments_are_used_again_though_nothing_is_merged_or_removed() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let options = Options {
+            memtable_bytes: 64 << 10,
+            segment_bytes_min: 64 << 10,
+            background: false,
+            ..Options::default()
+        };
+        let store = open(&fs, &clock, options);
+        for at in 0..50_000u32 {
+            store.put(&at.to_be_bytes(), &[7; 100]).unwrap();
+        }
+        let names = fs.list(Path::new("/s")).unwrap();
+        let segments = names.iter().filter(|name| name.ends_with(".journal")).count();
+        assert!(segments <= 8, "{segments} files for {} segments", 50_000 * 168 / (64 << 10));
+        for at in (0..50_000u32).step_by(1000) {
+            assert_eq!(store.get(&at.to_be_bytes()).unwrap().as_deref(), Some(&[7; 100][..]));
+        }
+    }
+
+    #[test]
+    fn an_idle_store_is_looked_at_now_and_then_and_once_it_may_rest() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = open(&fs, &clock, Options::default());
+        store.put(b"key", b"value").unwrap();
+        let mut looks = Vec::new();
+        for tick in 1..=40 {
+            clock.advance(Duration::from_millis(100));
+            if store.inner.is_idle() && store.inner.is_idle_look_due() {
+                looks.push(tick);
+                store.inner.compaction_step();
+            }
+            if store.inner.settled.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        assert_eq!(looks, [10, 15, 20, 25, 30]);
+        store.put(b"key", b"value").unwrap();
+        assert!(store.inner.is_idle_look_due(), "it was written since");
     }
 }

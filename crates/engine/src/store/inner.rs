@@ -112,6 +112,8 @@ pub(crate) struct Inner {
     pub(super) progress_ns: AtomicU64,
     /// Clock reading of the last write, for telling idleness.
     pub(super) last_write_ns: AtomicU64,
+    /// Clock reading when idle work was last found to have nothing to do.
+    pub(super) idle_look_ns: AtomicU64,
     /// Clock reading before which failed background work is not tried again.
     pub(super) retry_at_ns: AtomicU64,
     pub(super) background_error: Mutex<Option<String>>,

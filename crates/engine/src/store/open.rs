@@ -38,6 +38,10 @@ use crate::resources::{Participant, Resources, Work};
 use crate::stages::{Recorder, Stage};
 use crate::version::Version;
 
+/// Of a journal that nothing is pointed at in, memtables that are being filled or flushed hold so many at a
+/// time, about.
+const LOG_MEMTABLES: u64 = 2;
+
 impl Inner {
     /// Opens the store in `dir`.
     pub(super) fn open(
@@ -86,7 +90,7 @@ impl Inner {
         version.journal_synced = end;
         // Before the spares come back: those of another size would be removed.
         pool.set_scale(end.lsn);
-        pool.set_dead(dead_journal_bytes(&version));
+        pool.set_dead(dead_journal_bytes(&version), version.value_bytes());
         for &(number, bytes) in &replayed.recovered.spares {
             pool.adopt(number, bytes);
         }
@@ -148,6 +152,7 @@ impl Inner {
             hidden_of: Mutex::new(None),
             settled: AtomicBool::new(false),
             last_write_ns: AtomicU64::new(resources.clock.steady_ns()),
+            idle_look_ns: AtomicU64::new(0),
             retry_at_ns: AtomicU64::new(0),
             background_error: Mutex::default(),
             opening: OpeningFigures {
@@ -284,7 +289,7 @@ impl Opening<'_> {
             .collect();
         self.check_newest(version, &numbers)?;
         let mut pending = std::collections::VecDeque::new();
-        let mut active = MemtableWriter::new(self.recorder, 0);
+        let mut active = MemtableWriter::new(self.recorder, &self.resources.spare_chunks, 0);
         let mut active_start = version.replay_from;
         let synced_lsn = version.journal_synced.lsn;
         let recovered = recover(files, version.replay_from, synced_lsn, &numbers, &mut |group| {
@@ -384,6 +389,7 @@ impl Opening<'_> {
             zero_ahead: is_sync != is_mapped,
             segment_bytes_min: self.options.segment_bytes_min,
             segment_bytes_max: self.options.segment_bytes_max,
+            log_bytes: LOG_MEMTABLES * self.options.memtable_bytes as u64,
             reserve_bytes,
             seed,
         };

@@ -63,7 +63,7 @@ impl Inner {
             return Err(error);
         }
         before.version.mark_obsolete(&edit);
-        self.pool.set_dead(dead_journal_bytes(&version));
+        self.pool.set_dead(dead_journal_bytes(&version), version.value_bytes());
         self.change_state(|state| {
             state.version = Arc::new(version);
             let segments = Arc::make_mut(&mut state.segments);
@@ -168,8 +168,27 @@ impl Inner {
         }
     }
 
+    /// Gives segments that nothing refers to, and that nobody reads any more, back to the pool, if nobody
+    /// else does so now. A merge that is under way doesn't hold up their next use.
+    pub(super) fn give_back_segments(&self) {
+        if let Some(_removing) = self.removing.try_lock()
+            && !self.closed.load(Ordering::Acquire)
+        {
+            self.give_back_unread();
+        }
+    }
+
     /// As `remove_obsolete`. Requires: `removing` is held.
     pub(super) fn remove_unneeded(&self) {
+        self.give_back_unread();
+        if !self.obsolete.is_empty() {
+            let file_cache = &self.resources.file_cache;
+            self.obsolete.drain(&*self.resources.fs, &|path| file_cache.forget(path));
+        }
+    }
+
+    /// As `give_back_segments`. Requires: `removing` is held.
+    fn give_back_unread(&self) {
         let unread: Vec<_> = {
             let mut retired = self.retired.lock();
             let (unread, read) =
@@ -181,10 +200,6 @@ impl Inner {
         for segment in unread {
             // A file that can't be given back is found and removed by the next open.
             let _ = self.pool.give_back(segment);
-        }
-        if !self.obsolete.is_empty() {
-            let file_cache = &self.resources.file_cache;
-            self.obsolete.drain(&*self.resources.fs, &|path| file_cache.forget(path));
         }
     }
 }

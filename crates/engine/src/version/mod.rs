@@ -155,9 +155,12 @@ impl Version {
 
     /// Bytes of all tables, and of what they point at in closed segments.
     pub fn live_bytes(&self) -> u64 {
-        let segments = self.segments.kept();
-        let values: u64 = segments.map(|kept| self.segments.live(kept.number).bytes).sum();
-        self.table_bytes() + values
+        self.table_bytes() + self.value_bytes()
+    }
+
+    /// Bytes of what tables point at in closed segments.
+    pub fn value_bytes(&self) -> u64 {
+        self.segments.kept().map(|kept| self.segments.live(kept.number).bytes).sum()
     }
 
     /// The deepest level that holds a table.
