@@ -82,7 +82,7 @@ pub fn run<S: InternalIterator>(
     }
     let (mut entries_in, mut entries_out) = (0, 0);
     while merged.valid() {
-        let user_key = merged.user_key();
+        let (user_key, mut entry) = merged.current()?;
         if job.end.as_ref().is_some_and(|end| *user_key >= end[..]) {
             break;
         }
@@ -90,7 +90,6 @@ pub fn run<S: InternalIterator>(
             return Err(Error::Busy);
         }
         entries_in += 1;
-        let mut entry = merged.entry()?;
         if retain.keeps(user_key, &entry) {
             if let BodyRef::Ref(pointer) = &mut entry.body {
                 *pointer = (job.direct)(pointer);

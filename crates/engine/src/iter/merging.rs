@@ -219,6 +219,11 @@ impl<S: InternalIterator> InternalIterator for MergingIterator<S> {
         self.winner().entry()
     }
 
+    #[inline]
+    fn current(&self) -> Result<(&[u8], EntryRef<'_>)> {
+        self.winner().current()
+    }
+
     fn owned_entry(&self) -> Result<Entry> {
         self.winner().owned_entry()
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::record::record_bytes;
 use crate::batch::{Operation, WriteBatch};
 use crate::checksum;
-use crate::coding::{Decoder, put_bytes, put_varint};
+use crate::coding::{Decoder, put_bytes, put_varint, varint_len};
 use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{ATTRIBUTES_BYTES_MAX, SeqNo, ValueKind, check_key};
 
@@ -27,6 +27,20 @@ pub struct PreparedGroup<'a> {
     value_bytes: u32,
     inline_max_bytes: usize,
     count: u32,
+    /// The entry of a group of one put or deletion, which need not be decoded then.
+    only: Option<OnlyEntry>,
+}
+
+/// The only entry of a group, as it is known before it was encoded.
+#[derive(Debug, Clone)]
+struct OnlyEntry {
+    kind: ValueKind,
+    /// In the meta section.
+    key: Range<usize>,
+    /// In the meta section.
+    attributes: Range<usize>,
+    expires_at_ms: u64,
+    checksum: u32,
 }
 
 /// The values of a group; a group of one allocates nothing for them.
@@ -66,8 +80,13 @@ impl<'a> PreparedGroup<'a> {
     ) -> PreparedGroup<'a> {
         let mut group = PreparedGroup::empty(buffer, inline_max_bytes);
         group.meta.reserve(key.len() + attributes.len() + PUT_HEAD_BYTES);
-        group.push_put(key, value, expires_at_ms, attributes);
+        let (kind, checksum) = group.push_put(key, value, expires_at_ms, attributes);
         group.values = Values::One([value]);
+        // They stand at the end.
+        let meta_bytes = group.meta.len();
+        let attributes = meta_bytes - attributes.len()..meta_bytes;
+        group.only =
+            Some(OnlyEntry { kind, key: key_range(key), attributes, expires_at_ms, checksum });
         group
     }
 
@@ -75,6 +94,13 @@ impl<'a> PreparedGroup<'a> {
     pub fn delete(buffer: Vec<u8>, key: &[u8]) -> PreparedGroup<'a> {
         let mut group = PreparedGroup::empty(buffer, usize::MAX);
         group.push_delete(key);
+        group.only = Some(OnlyEntry {
+            kind: ValueKind::Delete,
+            key: key_range(key),
+            attributes: 0..0,
+            expires_at_ms: 0,
+            checksum: 0,
+        });
         group
     }
 
@@ -140,8 +166,46 @@ impl<'a> PreparedGroup<'a> {
 
     /// The key of the first operation, or where the first deleted range starts.
     pub fn first_key(&self) -> &[u8] {
+        if let Some(only) = &self.only {
+            return &self.meta[only.key.clone()];
+        }
         let mut decoder = Decoder::new(&self.meta);
         decoder.u8().and_then(|_| decoder.length_prefixed()).unwrap_or_default()
+    }
+
+    /// Key and entry of a group of one put or deletion, once it stands in the journal as `changes` has it:
+    /// the same that `changes` decodes, which costs a tenth of all that a put of 100 bytes takes its caller.
+    pub fn only_entry(
+        &self,
+        (segment, values_offset): (u64, u64),
+        seqno: SeqNo,
+        written_at_ms: u64,
+    ) -> Option<(&[u8], EntryRef<'_>)> {
+        let only = self.only.as_ref()?;
+        let body = match (only.kind, self.values()) {
+            (ValueKind::Put, [value]) => BodyRef::Inline(value),
+            (ValueKind::PutRef, [value]) => BodyRef::Ref(ValuePointer {
+                segment,
+                offset: values_offset,
+                length: value.len() as u32,
+                checksum: only.checksum,
+            }),
+            _ => BodyRef::Delete,
+        };
+        let entry = EntryRef {
+            seqno,
+            written_at_ms,
+            expires_at_ms: only.expires_at_ms,
+            attributes: &self.meta[only.attributes.clone()],
+            body,
+        };
+        let key = &self.meta[only.key.clone()];
+        debug_assert!(
+            self.changes((segment, values_offset), seqno, written_at_ms)
+                .eq([Change::Entry { key, entry }]),
+            "what was encoded is what is decoded"
+        );
+        Some((key, entry))
     }
 
     /// What the memtable takes of the group, once it stands in the journal with its value section at
@@ -165,6 +229,7 @@ impl<'a> PreparedGroup<'a> {
             value_bytes: 0,
             inline_max_bytes,
             count: 0,
+            only: None,
         }
     }
 
@@ -173,12 +238,21 @@ impl<'a> PreparedGroup<'a> {
         value.len() < self.inline_max_bytes
     }
 
-    fn push_put(&mut self, key: &[u8], value: &[u8], expires_at_ms: u64, attributes: &[u8]) {
+    /// Answers how the value is held, and its checksum.
+    fn push_put(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+        attributes: &[u8],
+    ) -> (ValueKind, u32) {
         let kind = if self.is_inline(value) { ValueKind::Put } else { ValueKind::PutRef };
         let head = PutHead { expires_at_ms, attributes };
-        encode_put(&mut self.meta, kind, key, value.len() as u64, checksum::crc32c(value), head);
+        let checksum = checksum::crc32c(value);
+        encode_put(&mut self.meta, kind, key, value.len() as u64, checksum, head);
         self.value_bytes += value.len() as u32;
         self.count += 1;
+        (kind, checksum)
     }
 
     fn push_delete(&mut self, key: &[u8]) {
@@ -193,6 +267,12 @@ impl<'a> PreparedGroup<'a> {
         put_bytes(&mut self.meta, end);
         self.count += 1;
     }
+}
+
+/// Where the key of a group's first entry stands in its meta section, behind the kind and its length.
+fn key_range(key: &[u8]) -> Range<usize> {
+    let start = 1 + varint_len(key.len() as u64);
+    start..start + key.len()
 }
 
 /// What a put has besides key and value.
@@ -512,6 +592,31 @@ mod tests {
         one.delete("key").unwrap();
         let delete = PreparedGroup::delete(put.into_buffer(), b"key");
         assert_eq!(delete.meta(), PreparedGroup::new(&one, 1024).meta());
+    }
+
+    #[test]
+    fn an_only_entry_is_what_the_group_decodes_to() {
+        let (long_key, large) = ([7; 300], vec![9; 2000]);
+        for key in [&b"k"[..], &long_key] {
+            for (value, expires_at_ms, attributes) in [
+                (&b""[..], 0, &b""[..]),
+                (b"value", 9, b"x"),
+                (&large, 0, b"more"),
+                (&large, 5, b""),
+            ] {
+                let put = PreparedGroup::put(vec![], key, value, expires_at_ms, attributes, 1024);
+                let (found, entry) = put.only_entry((3, 1_000), 10, 77).unwrap();
+                assert_eq!((found, put.first_key()), (key, key));
+                assert_eq!(changes(&put), [Change::Entry { key, entry }]);
+            }
+            let delete = PreparedGroup::delete(vec![], key);
+            let (found, entry) = delete.only_entry((3, 1_000), 10, 77).unwrap();
+            assert_eq!((found, entry.body), (key, BodyRef::Delete));
+            assert_eq!(changes(&delete), [Change::Entry { key, entry }]);
+        }
+        assert!(PreparedGroup::new(&batch(), 64).only_entry((3, 1_000), 10, 77).is_none());
+        let range = PreparedGroup::delete_range(vec![], b"a", b"b");
+        assert!(range.only_entry((3, 1_000), 10, 77).is_none());
     }
 
     #[test]

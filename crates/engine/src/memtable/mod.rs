@@ -109,12 +109,6 @@ impl MemtableWriter {
         self.memtable.has_range_tombstones.store(true, Ordering::Release);
     }
 
-    /// Asks the processor for what `insert` of this key will look at first.
-    #[inline]
-    pub fn prefetch(&self, user_key: &[u8]) {
-        self.memtable.index.prefetch(key::hash(user_key));
-    }
-
     fn note(&mut self, seqno: SeqNo) {
         let Memtable { entries, seqno_max, .. } = &*self.memtable;
         entries.store(entries.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -123,6 +117,12 @@ impl MemtableWriter {
 }
 
 impl Memtable {
+    /// Asks the processor for what an `insert` of this key will look at first.
+    #[inline]
+    pub fn prefetch(&self, user_key: &[u8]) {
+        self.index.prefetch(key::hash(user_key));
+    }
+
     /// The newest version of a key at or below `max_seqno`; `hash` is `key::hash` of the key. Range
     /// deletions are the caller's matter.
     #[inline]

@@ -94,6 +94,14 @@ impl BlockBuilder {
         &self.keys[..self.pending[0].key_end]
     }
 
+    /// The last user key; `None` when no entry is held.
+    #[inline]
+    pub(super) fn last_key(&self) -> Option<&[u8]> {
+        let [before @ .., last] = &self.pending[..] else { return None };
+        let start = before.last().map_or(0, |entry| entry.key_end);
+        Some(&self.keys[start..last.key_end])
+    }
+
     /// Bytes of the block as it is now, rounded up.
     pub(super) fn bytes(&self) -> usize {
         self.extent.bytes()

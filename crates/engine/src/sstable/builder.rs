@@ -90,7 +90,8 @@ pub struct TableBuilder {
     range_tombstone_bytes: usize,
     /// `estimated_bytes` when the last block was finished.
     bytes_in_blocks: u64,
-    last_key: Vec<u8>,
+    /// The last key of the last block that was finished.
+    key_of_blocks: Vec<u8>,
     last_seqno: SeqNo,
 }
 
@@ -120,7 +121,7 @@ impl TableBuilder {
             range_tombstones: Vec::new(),
             range_tombstone_bytes: 0,
             bytes_in_blocks: 0,
-            last_key: Vec::new(),
+            key_of_blocks: Vec::new(),
             last_seqno: 0,
         }
     }
@@ -130,9 +131,10 @@ impl TableBuilder {
     pub fn add(&mut self, user_key: &[u8], entry: &EntryRef<'_>) -> Result<()> {
         check_key(user_key)?;
         self.check_body(&entry.body)?;
-        let new_key = !key::same(&self.last_key, user_key);
+        let last_key = self.last_key();
+        let new_key = !key::same(last_key, user_key);
         if new_key {
-            assert!(*user_key > self.last_key[..], "keys are added in ascending order");
+            assert!(*user_key > *last_key, "keys are added in ascending order");
         } else {
             assert!(entry.seqno < self.last_seqno, "versions of a key are added newest first");
         }
@@ -145,8 +147,6 @@ impl TableBuilder {
         if new_key {
             let place = Place { block: self.fences.len(), slot: self.block.len() - 1 };
             self.index.add(key::hash(user_key), place);
-            self.last_key.clear();
-            self.last_key.extend_from_slice(user_key);
         }
         self.properties.add(user_key, entry, new_key);
         self.last_seqno = entry.seqno;
@@ -154,8 +154,9 @@ impl TableBuilder {
     }
 
     /// The key of the entry added last; empty before the first.
+    #[inline]
     pub fn last_key(&self) -> &[u8] {
-        &self.last_key
+        self.block.last_key().unwrap_or(&self.key_of_blocks)
     }
 
     /// Adds a deleted range; in any order, at any time.
@@ -208,7 +209,7 @@ impl TableBuilder {
         output.pad(BUCKET_BYTES as u64);
         let point_index = output.section(&self.index.finish(self.fences.len()))?;
 
-        let mut properties = self.properties.finish(&self.last_key);
+        let mut properties = self.properties.finish(&self.key_of_blocks);
         let mut encoded = Vec::new();
         properties.encode(&mut encoded);
         let rest_bytes = encoded.len() + TRAILER_BYTES + FOOTER_BYTES;
@@ -244,6 +245,10 @@ impl TableBuilder {
     fn finish_block(&mut self) -> Result<()> {
         if self.block.is_empty() {
             return Ok(());
+        }
+        if let Some(last_key) = self.block.last_key() {
+            self.key_of_blocks.clear();
+            self.key_of_blocks.extend_from_slice(last_key);
         }
         let output = &mut self.output;
         output.pad(BLOCK_ALIGNMENT);

@@ -72,6 +72,7 @@ impl Inner {
             )));
         }
         let bytes = key.len() + value.len() + options.attributes.len();
+        self.expect_write(key);
         let inline_max_bytes = self.options.inline_max_bytes;
         let (expires_at_ms, attributes) = (options.expires_at_ms, &options.attributes);
         let buffer = take_buffer();
@@ -85,9 +86,17 @@ impl Inner {
     pub(super) fn delete(&self, key: &[u8], options: &WriteOptions) -> Result<SeqNo> {
         let trace = self.recorder.begin();
         check_key(key)?;
+        self.expect_write(key);
         let group = PreparedGroup::delete(take_buffer(), key);
         let tally = Tally { puts: 0, deletes: 1, bytes: key.len() };
         self.write_one(group, tally, options, trace)
+    }
+
+    /// Asks the processor for where the memtable will hold a key, so that it is there once the write is
+    /// framed and has its turn.
+    #[inline]
+    fn expect_write(&self, key: &[u8]) {
+        self.state.load().active.prefetch(key);
     }
 
     /// Writes a group of one, whose buffer is the thread's, and gives that back.
@@ -229,7 +238,6 @@ impl Inner {
         self.check_writable()?;
         let now_ms = self.resources.clock.now_ms();
         let first_seqno = commit.last_seqno + 1;
-        commit.active.prefetch(group.first_key());
         let appended = commit.writer.append(group, first_seqno, now_ms)?;
         if commit.writer.active().is_some_and(|active| active.asks_for_more()) {
             self.request(Work::Prepare);
@@ -245,8 +253,13 @@ impl Inner {
             self.note_rotation(&commit);
         }
         trace.lap(Stage::PutJournal);
-        for change in group.changes(appended.values_at, first_seqno, now_ms) {
-            insert(&mut commit.active, change);
+        match group.only_entry(appended.values_at, first_seqno, now_ms) {
+            Some((key, entry)) => commit.active.insert(key, &entry),
+            None => {
+                for change in group.changes(appended.values_at, first_seqno, now_ms) {
+                    insert(&mut commit.active, change);
+                }
+            }
         }
         self.visible_seqno.store(last_seqno, Ordering::Release);
         trace.lap(Stage::PutMemtable);
