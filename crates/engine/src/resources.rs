@@ -39,7 +39,8 @@ pub struct ResourceOptions {
     /// How much of the block cache, at most half, is for recently read keys, which cost no block at
     /// all; for `Reading::Pread`. Default 8 MiB.
     pub recent_keys_bytes: usize,
-    /// Most memtable bytes of all stores together. Default 512 MiB.
+    /// Most memtable bytes of all stores together; up to an eighth as much is kept for the next memtables
+    /// until a store comes to rest. Default 512 MiB.
     pub write_buffer_bytes: usize,
     /// Most file handles kept open for reading in `Reading::Pread`. Default 512.
     pub file_handles_max: usize,

@@ -281,6 +281,8 @@ impl Inner {
             let _removing = self.removing.lock();
             self.remove_unneeded();
         }
+        // Other stores that share it get it anew.
+        self.resources.spare_chunks.clear();
         drop(running);
         *self.lock.lock() = None;
     }
