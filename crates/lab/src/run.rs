@@ -1,9 +1,8 @@
 //! One whole run: warm-up, load, settling, and every figure of its outcome.
 //!
 //! Figures of the process are taken right before the load, right after it, and again once background
-//! work is done, so that work put off is charged to the run that caused it; looking whether it is done
-//! is charged to nobody. Filling the store comes
-//! before and is charged to nobody.
+//! work is done, so that work put off is charged to the run that caused it. Filling the store, which
+//! comes before, and looking whether background work is done are charged to nobody.
 
 use std::time::Instant;
 

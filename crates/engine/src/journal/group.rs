@@ -166,9 +166,6 @@ impl<'a> PreparedGroup<'a> {
 
     /// The key of the first operation, or where the first deleted range starts.
     pub fn first_key(&self) -> &[u8] {
-        if let Some(only) = &self.only {
-            return &self.meta[only.key.clone()];
-        }
         let mut decoder = Decoder::new(&self.meta);
         decoder.u8().and_then(|_| decoder.length_prefixed()).unwrap_or_default()
     }

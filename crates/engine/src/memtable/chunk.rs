@@ -48,11 +48,10 @@ impl Chunk {
     /// published when this returns. Requires: one thread at a time; `offset` is where the last write ended.
     pub(super) fn append(&self, offset: usize, parts: &[&[u8]], bytes: usize) {
         assert_eq!(self.used.load(Ordering::Relaxed), offset, "one thread writes at a time");
-        assert!(offset + bytes <= self.bytes(), "a record fits its chunk");
-        let filled: usize = parts.iter().map(|part| part.len()).sum();
-        assert!(filled <= bytes, "the parts fit the record");
-        let mut at = offset;
+        let (mut at, end) = (offset, offset + bytes);
+        assert!(end <= self.bytes(), "a record fits its chunk");
         for part in parts {
+            assert!(part.len() <= end - at, "the parts fit the record");
             // SAFETY: `at + part.len()` is inside the chunk, as checked above; nobody reads bytes at or
             // beyond `used`, and nobody else writes.
             unsafe {
@@ -62,8 +61,8 @@ impl Chunk {
             at += part.len();
         }
         // SAFETY: as above; the padding must be written too before it may be read as bytes.
-        unsafe { self.memory.as_ptr().add(at).write_bytes(0, bytes - filled) };
-        self.used.store(offset + bytes, Ordering::Release);
+        unsafe { self.memory.as_ptr().add(at).write_bytes(0, end - at) };
+        self.used.store(end, Ordering::Release);
     }
 
     /// What was published of the chunk from `offset` on.
@@ -99,7 +98,7 @@ impl SpareChunks {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.chunks.lock().iter().map(Chunk::bytes).sum()
+        bytes_of(&self.chunks.lock())
     }
 
     /// Gives all of them back to the system.
@@ -128,11 +127,14 @@ impl SpareChunks {
         }
         *chunk.used.get_mut() = 0;
         let mut chunks = self.chunks.lock();
-        let held: usize = chunks.iter().map(Chunk::bytes).sum();
-        if held + chunk.bytes() <= self.bytes_max {
+        if bytes_of(&chunks) + chunk.bytes() <= self.bytes_max {
             chunks.push(chunk);
         }
     }
+}
+
+fn bytes_of(chunks: &[Chunk]) -> usize {
+    chunks.iter().map(Chunk::bytes).sum()
 }
 
 #[cfg(test)]

@@ -243,13 +243,9 @@ impl TableBuilder {
     }
 
     fn finish_block(&mut self) -> Result<()> {
-        if self.block.is_empty() {
-            return Ok(());
-        }
-        if let Some(last_key) = self.block.last_key() {
-            self.key_of_blocks.clear();
-            self.key_of_blocks.extend_from_slice(last_key);
-        }
+        let Some(last_key) = self.block.last_key() else { return Ok(()) };
+        self.key_of_blocks.clear();
+        self.key_of_blocks.extend_from_slice(last_key);
         let output = &mut self.output;
         output.pad(BLOCK_ALIGNMENT);
         let first_key = self.block.first_key().to_vec();

@@ -132,13 +132,11 @@ impl Inner {
 
     /// Whether an idle store is to be looked at: it was not, or not lately, or may come to rest.
     fn is_idle_look_due(&self) -> bool {
-        let (wrote_ns, looked_ns) =
-            (self.last_write_ns.load(Ordering::Relaxed), self.idle_look_ns.load(Ordering::Relaxed));
-        let now_ns = self.resources.clock.steady_ns();
-        let since_ns = |then_ns: u64| Duration::from_nanos(now_ns.saturating_sub(then_ns));
-        looked_ns <= wrote_ns
-            || since_ns(looked_ns) >= IDLE_LOOK_INTERVAL
-            || since_ns(wrote_ns) >= REST_AFTER
+        let looked_ns = self.idle_look_ns.load(Ordering::Relaxed);
+        let since_ns = self.resources.clock.steady_ns().saturating_sub(looked_ns);
+        looked_ns <= self.last_write_ns.load(Ordering::Relaxed)
+            || Duration::from_nanos(since_ns) >= IDLE_LOOK_INTERVAL
+            || self.idle_for() >= REST_AFTER
     }
 
     /// Has the manifest name the segment that takes the writes, so that its loss would be found out, and

@@ -19,7 +19,7 @@ use super::durability::NEVER_NS;
 use super::inner::{Commit, FlushQueue, Inner, LogSegment, OpeningFigures, PendingFlush, Tree};
 use super::snapshot::SnapshotList;
 use super::state::{ReadState, SegmentEntry, Segments};
-use super::tree::{dead_journal_bytes, open_table, seqno_reserve};
+use super::tree::{open_table, seqno_reserve, tell_pool};
 use super::write::insert;
 use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
@@ -90,7 +90,7 @@ impl Inner {
         version.journal_synced = end;
         // Before the spares come back: those of another size would be removed.
         pool.set_scale(end.lsn);
-        pool.set_dead(dead_journal_bytes(&version), version.value_bytes());
+        tell_pool(&pool, &version);
         for &(number, bytes) in &replayed.recovered.spares {
             pool.adopt(number, bytes);
         }

@@ -16,7 +16,7 @@ use crate::compaction::output::OutputTable;
 use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
 use crate::file_name;
-use crate::journal::Segment;
+use crate::journal::{Segment, SegmentPool};
 use crate::key::SeqNo;
 use crate::manifest::Manifest;
 use crate::obsolete::{FileGuard, ObsoleteQueue};
@@ -63,7 +63,7 @@ impl Inner {
             return Err(error);
         }
         before.version.mark_obsolete(&edit);
-        self.pool.set_dead(dead_journal_bytes(&version), version.value_bytes());
+        tell_pool(&self.pool, &version);
         self.change_state(|state| {
             state.version = Arc::new(version);
             let segments = Arc::make_mut(&mut state.segments);
@@ -210,10 +210,12 @@ pub(super) fn seqno_reserve(last_seqno: SeqNo) -> SeqNo {
     last_seqno + (1 << 28)
 }
 
-/// How much of the journal's length is dead: what lies before replay, but for as many bytes as the store
-/// holds in tables and values.
-pub(super) fn dead_journal_bytes(version: &Version) -> u64 {
-    version.replay_from.lsn.saturating_sub(version.live_bytes())
+/// Tells the pool how much of the journal's length is dead (what lies before replay, but for as many bytes
+/// as the store holds in tables and values), and how much of it is values.
+pub(super) fn tell_pool(pool: &SegmentPool, version: &Version) {
+    let value_bytes = version.value_bytes();
+    let live_bytes = version.table_bytes() + value_bytes;
+    pool.set_dead(version.replay_from.lsn.saturating_sub(live_bytes), value_bytes);
 }
 
 /// Opens a table of the store in `dir`; its file goes, once it is obsolete, by way of `obsolete`.
