@@ -9,13 +9,16 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};
 
 use arc_swap::{ArcSwapOption, Guard};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::recent_keys::RecentKeys;
+use crate::vfs::prefetch::prefetch;
 
 /// Memory of a cached block besides its bytes: counts of users, its place on the clock, the allocator's part.
 const OVERHEAD_BYTES: u64 = 128;
@@ -23,6 +26,9 @@ const OVERHEAD_BYTES: u64 = 128;
 /// Bytes that are worth a lock of their own, and the most locks.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
 const SHARDS_MAX: u64 = 16;
+
+/// Lengths of blocks are noted in so many bytes, rounded down.
+const LENGTH_UNIT: usize = 8;
 
 /// The clock's hand passes a used block so often at most.
 const USES_MAX: u8 = 3;
@@ -88,12 +94,16 @@ pub struct TableBlocks {
     slots: Arc<[Slot]>,
 }
 
-/// The place of one block.
+/// The place of one block: half a cache line.
 #[derive(Debug, Default)]
+#[repr(align(32))]
 struct Slot {
     block: ArcSwapOption<Bytes>,
-    /// Where the bytes of the block are that came last, to ask the processor for them; never read from.
+    /// Of the block that came last, to ask the processor for it, and never read from: what holds it, where
+    /// its bytes are, and how many, in `LENGTH_UNIT`.
+    holder: AtomicPtr<Bytes>,
     front: AtomicPtr<u8>,
+    length: AtomicU16,
     /// The block's last miss that did not bring it in, by the count of its shard; 0 for none.
     missed_at: AtomicU32,
     /// Times it was used since the clock's hand passed, at most `USES_MAX`.
@@ -137,11 +147,17 @@ impl TableBlocks {
         Some(CachedBytes(found))
     }
 
-    /// Where a block's bytes are if it is in memory: to ask the processor for, before `get` waits for what
-    /// holds them.
+    /// Asks the processor for what holds a block, and answers where the block's bytes are and about how many:
+    /// to ask for those too, before `get` waits for what holds them. `None` where none was ever in memory.
     #[inline]
-    pub fn front(&self, block: usize) -> Option<*const u8> {
-        Some(self.slots.get(block)?.front.load(Ordering::Relaxed))
+    pub fn expect(&self, block: usize) -> Option<(*const u8, usize)> {
+        let slot = self.slots.get(block)?;
+        let front = slot.front.load(Ordering::Relaxed);
+        if front.is_null() {
+            return None;
+        }
+        prefetch(slot.holder.load(Ordering::Relaxed).cast());
+        Some((front, usize::from(slot.length.load(Ordering::Relaxed)) * LENGTH_UNIT))
     }
 
     /// Tells of a block that was missed and read; whether it is kept is for the cache to say. Requires: its
@@ -225,8 +241,12 @@ impl Shard {
             return;
         }
         slot.uses.store(0, Ordering::Relaxed);
+        let held = Arc::new(raw.clone());
+        let length = u16::try_from(raw.len() / LENGTH_UNIT).unwrap_or(u16::MAX);
+        slot.length.store(length, Ordering::Relaxed);
         slot.front.store(raw.as_ptr().cast_mut(), Ordering::Relaxed);
-        slot.block.store(Some(Arc::new(raw.clone())));
+        slot.holder.store(Arc::as_ptr(&held).cast_mut(), Ordering::Relaxed);
+        slot.block.store(Some(held));
         self.bytes.fetch_add(weight, Ordering::Relaxed);
         clock.push_back(ClockPlace { slots: slots.clone(), block });
         self.make_room(&mut clock);
@@ -301,7 +321,10 @@ mod tests {
         a.offer(1, &raw(1));
         a.offer(1, &raw(2));
         assert!(a.get(0).is_none() && b.get(1).is_none());
-        assert_eq!(**a.get(1).unwrap(), raw(1));
+        assert!(a.expect(0).is_none() && a.expect(3).is_none());
+        let found = a.get(1).unwrap();
+        assert_eq!(**found, raw(1));
+        assert_eq!(a.expect(1), Some((found.as_ptr(), 1000)));
         assert_eq!((cache.hits(), cache.misses()), (1, 2));
         assert_eq!(cache.bytes(), 1000 + OVERHEAD_BYTES);
     }

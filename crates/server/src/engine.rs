@@ -20,6 +20,10 @@ pub trait Engine: Clone + Send + Sync + 'static {
     /// Iterator over keys and heads.
     type RangeHeads: Iterator<Item = Result<KeyHead>> + Send + 'static;
 
+    /// The value of a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
+    /// As `get`, but `Error::WouldWait` when the answer would wait for the disk.
+    fn get_nowait(&self, key: &[u8]) -> Result<Option<Bytes>>;
     /// Head and value of a key.
     fn get_entry(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>>;
     /// As `get_entry`, but `Error::WouldWait` when the answer would wait for the disk.
@@ -56,6 +60,12 @@ impl Engine for Store {
     type Range = Range;
     type RangeHeads = RangeHeads;
 
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Store::get(self, key)
+    }
+    fn get_nowait(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Store::get_nowait(self, key)
+    }
     fn get_entry(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
         Store::get_entry(self, key)
     }

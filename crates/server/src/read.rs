@@ -23,22 +23,21 @@ use crate::reply::{
 
 /// `GET /v0/entity`: the raw value and nothing else.
 pub(crate) fn get_entity<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: Key) -> Answer {
-    let respond =
-        |api: &Api<E>, mut headers: HeaderMap, entry: Result<Option<(Head, Bytes)>>| match entry {
-            Ok(Some((_, value))) => {
-                headers.clear();
-                headers.insert(CONTENT_TYPE, OCTETS);
-                reply::reply(StatusCode::OK, headers, Body::Full(value))
-            }
-            Ok(None) => reply::empty(StatusCode::NOT_FOUND, headers),
-            Err(error) => api.engine_error(headers, &error),
-        };
-    match api.engine.get_entry_nowait(key.as_slice()) {
+    let respond = |api: &Api<E>, mut headers: HeaderMap, value: Result<Option<Bytes>>| match value {
+        Ok(Some(value)) => {
+            headers.clear();
+            headers.insert(CONTENT_TYPE, OCTETS);
+            reply::reply(StatusCode::OK, headers, Body::Full(value))
+        }
+        Ok(None) => reply::empty(StatusCode::NOT_FOUND, headers),
+        Err(error) => api.engine_error(headers, &error),
+    };
+    match api.engine.get_nowait(key.as_slice()) {
         Err(Error::WouldWait) => api.on_pool(
-            move |engine| engine.get_entry(key.as_slice()),
-            move |api, entry| respond(api, headers, entry),
+            move |engine| engine.get(key.as_slice()),
+            move |api, value| respond(api, headers, value),
         ),
-        entry => Answer::Ready(respond(api, headers, entry)),
+        value => Answer::Ready(respond(api, headers, value)),
     }
 }
 

@@ -217,10 +217,8 @@ impl Table {
     /// Asks the processor for an entry in the block cache before anything that leads to it is waited for.
     #[inline]
     fn prefetch_cached(&self, place: Place) {
-        if let Some(front) = self.source.cached_front(place.block)
-            && let Some(handle) = self.fences.handle(place.block)
-        {
-            self.spacing.prefetch(front, handle.frame_bytes, place.slot);
+        if let Some((front, block_bytes)) = self.source.expect_cached(place.block) {
+            self.spacing.prefetch(front, block_bytes, place.slot);
         }
     }
 

@@ -171,10 +171,11 @@ impl TableSource {
         }
     }
 
-    /// Where a block's bytes are if it is in the block cache; a hint, not to be read from.
+    /// Where a block's bytes are if it is in the block cache, and about how many; a hint, not to be read
+    /// from. What leads to them is asked for.
     #[inline]
-    pub(super) fn cached_front(&self, block: usize) -> Option<*const u8> {
-        self.blocks.get()?.front(block)
+    pub(super) fn expect_cached(&self, block: usize) -> Option<(*const u8, usize)> {
+        self.blocks.get()?.expect(block)
     }
 
     fn entry_place(&self, place: Place) -> EntryPlace {

@@ -231,6 +231,11 @@ impl Store {
         Ok(self.inner.get_at(key, None, true, |_| ())?.map(|((), value)| value))
     }
 
+    /// As `get`, but `WouldWait` when the answer would wait for the disk.
+    pub fn get_nowait(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.inner.get_at(key, None, false, |_| ())?.map(|((), value)| value))
+    }
+
     /// The head of a key, never reading the body of a value that stays in the journal.
     pub fn head(&self, key: &[u8]) -> Result<Option<Head>> {
         self.inner.head_at(key, None, true)

@@ -290,13 +290,11 @@ impl Write for Wire {
         let sent = match slices {
             [one] => stream.poll_write(cx, one),
             _ if total <= COPIED_BYTES_MAX => {
-                let mut copied = [0; COPIED_BYTES_MAX];
-                let mut end = 0;
-                for slice in slices {
-                    copied[end..end + slice.len()].copy_from_slice(slice);
-                    end += slice.len();
-                }
-                stream.poll_write(cx, &copied[..end])
+                // Nothing is gathered any more, and what isn't sent here is offered again.
+                slices.iter().for_each(|slice| this.gathered.extend_from_slice(slice));
+                let sent = stream.poll_write(cx, &this.gathered);
+                this.gathered.clear();
+                sent
             }
             _ => stream.poll_write_vectored(cx, slices),
         };

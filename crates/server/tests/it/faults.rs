@@ -97,6 +97,14 @@ impl Engine for FaultyStore {
     type Range = Box<dyn Iterator<Item = Result<KeyValue>> + Send>;
     type RangeHeads = Box<dyn Iterator<Item = Result<KeyHead>> + Send>;
 
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.check()?;
+        self.store.get(key)
+    }
+    fn get_nowait(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.check_nowait()?;
+        self.store.get_nowait(key)
+    }
     fn get_entry(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
         self.check()?;
         self.store.get_entry(key)
