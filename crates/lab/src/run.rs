@@ -11,21 +11,25 @@ use crate::load::{self, Collected, LoadOptions, Loaded, Progress, Watch};
 use crate::machine;
 use crate::process::{self, Process, Usage};
 use crate::record::Outcome;
-use crate::spec::{Length, Spec, Workload};
+use crate::spec::{Length, Pace, Spec, Workload};
 use crate::target::Target;
 use crate::workload::{Kind, Plan};
 
-/// Connections and depth by which a server is filled.
-const PREFILL_CONNECTIONS: u32 = 16;
+/// Connections by which a server is filled, and warmed up if a run has fewer, and requests under way on each.
+const FILL_CONNECTIONS: u32 = 16;
+const FILL_PIPELINE: u32 = 4;
 
 /// How a run is made.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     /// How its load is.
     pub load: LoadOptions,
-    /// How long the same work is done before it counts; `None`: not at all. Workloads that can be done
-    /// only once have no warm-up.
+    /// How long the same work is done before it counts, with a server over at least as many connections as
+    /// it is filled by; `None`: not at all. Workloads that can be done only once have no warm-up.
     pub warm_up: Option<Length>,
+    /// Wait for background work after the warm-up too, so that the run isn't charged for what that set
+    /// going. Default false.
+    pub settle_first: bool,
     /// Wait for background work at the end. Default true.
     pub settle: bool,
     /// Drop the store's files from the page cache right before the load, as far as they aren't mapped
@@ -35,7 +39,13 @@ pub struct RunOptions {
 
 impl Default for RunOptions {
     fn default() -> Self {
-        RunOptions { load: LoadOptions::default(), warm_up: None, settle: true, cold: false }
+        RunOptions {
+            load: LoadOptions::default(),
+            warm_up: None,
+            settle_first: false,
+            settle: true,
+            cold: false,
+        }
     }
 }
 
@@ -52,7 +62,7 @@ pub fn prefill(
         return Ok(());
     }
     let (threads, pipeline) =
-        if target.connections(1)?.is_some() { (PREFILL_CONNECTIONS, 4) } else { (1, 1) };
+        if target.is_remote() { (FILL_CONNECTIONS, FILL_PIPELINE) } else { (1, 1) };
     let plan = Plan::new(&Plan::prefill(spec, threads, pipeline))?;
     let Loaded { outcome, error } = load::load(target, &plan, &options.load, watch)?;
     if let Some(error) = error {
@@ -82,11 +92,14 @@ pub fn run(
     check_space(target, spec)?;
     load::calibrate_clock();
     if let Some(length) = options.warm_up
-        && let Some(plan) = Plan::warm_up(spec, length)?
+        && let Some(plan) = Plan::warm_up(&warming(target, spec), length)?
     {
         let warmed = load::load(target, &plan, &options.load, &mut |_, _| {})?;
         if let Some(error) = warmed.error {
             return Ok(Loaded { outcome: invalid(&error), error: Some(error) });
+        }
+        if options.settle_first {
+            target.settle()?;
         }
     }
     if let (true, Some(directory)) = (options.cold, target.directory()) {
@@ -137,6 +150,14 @@ pub fn run(
     outcome.live_bytes = live_bytes(&plan, outcome);
     outcome.figures.extend(target.figures());
     Ok(loaded)
+}
+
+/// The work of a warm-up: a single connection takes longer to warm a server up than a run lasts.
+fn warming(target: &dyn Target, spec: &Spec) -> Spec {
+    match spec.threads < FILL_CONNECTIONS && target.is_remote() && spec.pace == Pace::Closed {
+        true => Spec { threads: FILL_CONNECTIONS, pipeline: FILL_PIPELINE, ..spec.clone() },
+        false => spec.clone(),
+    }
 }
 
 /// Fills the store, makes the run. As [`prefill`] and [`run`] one after the other.

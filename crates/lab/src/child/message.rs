@@ -42,6 +42,8 @@ pub(super) enum Ask {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct How {
     warm_up: Option<Length>,
+    #[serde(default)]
+    settle_first: bool,
     settle: bool,
     #[serde(default)]
     cold: bool,
@@ -58,6 +60,7 @@ impl How {
         };
         How {
             warm_up: options.warm_up,
+            settle_first: options.settle_first,
             settle: options.settle,
             cold: options.cold,
             lag_max_us: u64::try_from(options.load.lag_max.as_micros()).unwrap_or(u64::MAX),
@@ -77,6 +80,7 @@ impl How {
                 ..LoadOptions::default()
             },
             warm_up: self.warm_up,
+            settle_first: self.settle_first,
             settle: self.settle,
             cold: self.cold,
         }
@@ -203,6 +207,7 @@ mod tests {
     fn questions_survive_the_pipe() {
         let options = RunOptions {
             warm_up: Some(Length::Operations(5)),
+            settle_first: true,
             settle: false,
             cold: true,
             load: LoadOptions { waiting: Waiting::Sleep, ..LoadOptions::default() },

@@ -1,7 +1,7 @@
 //! `http-floor`: how much of a request's cost is HTTP itself, and how much is ours.
 //!
-//! The floor is a bare hyper server that stores nothing and answers a constant. Our blocks are in memory,
-//! and a server that is written to isn't the one that is read from, whose cache it would empty: what
+//! The floor is a bare hyper server that stores nothing and answers a constant. Our blocks are in memory, and
+//! the tree is at rest, before a run begins; and a server that is written to isn't the one that is read from, whose cache it would empty: what
 //! reading a block costs is for other experiments to say. Answers of ours are verified, the floor's can't
 //! be. Any other server that speaks `/v0` can be loaded beside them, by its URL: it is filled with the same
 //! keys, and keeps them afterwards.
@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::picks::{bar_of, case, different, median_of, of_valid, or_dash, text};
+use super::picks::{bar_of, case, different, median_of, of_valid, or_dash, text, times_of};
 use super::planning::in_turn;
 use super::{Experiment, PlannedRun, Scale, Subject};
 use crate::chart::{BarChart, Unit};
@@ -25,6 +25,9 @@ pub(super) const FLOOR: &str = "bare hyper";
 pub(super) const VALUE_BYTES: u32 = 100;
 /// Nearly twice what the million keys take.
 const CACHE_BYTES: u64 = 256 << 20;
+/// Requests of a warm-up: each block is asked for thirty times, so that none is read from its file in the run,
+/// and the merges that this many reads are worth are made.
+const WARM_UP: u64 = 500_000;
 /// The requests: name, workload, bytes of the floor's constant, kind of operation.
 const REQUESTS: [(&str, Workload, u32, &str); 4] = [
     ("GET hit", Workload::ReadRandom, VALUE_BYTES, "get"),
@@ -76,7 +79,8 @@ impl Experiment for HttpFloor {
                         repetition,
                         prefill: None,
                         options: RunOptions {
-                            warm_up: Some(Length::Time(Duration::from_secs_f64(seconds / 5.0))),
+                            warm_up: Some(Length::Operations(scale.pick(2_000, WARM_UP, WARM_UP))),
+                            settle_first: true,
                             settle: workload.writes(),
                             ..RunOptions::default()
                         },
@@ -127,6 +131,7 @@ impl Experiment for HttpFloor {
             "times the floor",
             "ours, requests/s",
             "bare, requests/s",
+            "share of the floor",
             "ours, p99",
             "bare, p99",
         ]);
@@ -145,7 +150,8 @@ impl Experiment for HttpFloor {
                 let p99 = Metric::of_kind(Measure::P99, kind);
                 let (our_cpu, floor_cpu) =
                     (median_of(&ours, |one| cpu.of(one)), median_of(&floor, |one| cpu.of(one)));
-                let times = our_cpu.zip(floor_cpu).map(|(ours, floor)| ours / floor);
+                let times = times_of(&ours, &floor, |one| cpu.of(one));
+                let share = times_of(&ours, &floor, |one| rate.of(one));
                 let name = format!("{request}, {connections} connections");
                 shares.extend(times.map(|times| (name.clone(), times)));
                 let us = |figure| or_dash(figure, |value| format!("{value:.2}"));
@@ -162,6 +168,7 @@ impl Experiment for HttpFloor {
                     or_dash(times, |times| format!("{times:.2}")),
                     shown(&ours, &rate),
                     shown(&floor, &rate),
+                    or_dash(share, |share| format!("{:.0} %", 100.0 * share)),
                     shown(&ours, &p99),
                     shown(&floor, &p99),
                 ]);
@@ -180,8 +187,9 @@ impl Experiment for HttpFloor {
             ));
         }
         report.section("CPU time of the server per request");
-        let caption = "Medians of runs made in turn; whiskers are 95 % bootstrap intervals. The load \
-                       generator runs on the same machine and isn't counted.";
+        let caption = "Medians of runs made in turn; whiskers are 95 % bootstrap intervals. Times and shares of \
+                       the floor are medians too, of run beside run. The load generator runs on the \
+                       same machine and isn't counted.";
         report.picture("CPU per request, ours and the floor", caption, &bars);
         report.summary_table("Ours and the floor", &table);
         let targets = different(records, |one| Some(one.target.clone()));
@@ -225,7 +233,7 @@ pub(super) fn floor_of(ours: &PlannedRun, body_bytes: u32, server: String) -> Pl
         target: FLOOR.to_owned(),
         spec: Spec { verify: false, ..ours.spec.clone() },
         shared_store: Some(server),
-        options: RunOptions { settle: false, ..ours.options.clone() },
+        options: RunOptions { settle_first: false, settle: false, ..ours.options.clone() },
         ..ours.clone()
     }
 }

@@ -76,6 +76,20 @@ pub(super) fn median_of(
     median(&values(records, figure))
 }
 
+/// How many times as much one side has as the other, run beside run: the median over the repetitions that both
+/// made. What the machine does to one of two runs made in turn it mostly does to the other, too.
+pub(super) fn times_of(
+    ours: &[&Record],
+    theirs: &[&Record],
+    figure: impl Fn(&Record) -> Option<f64>,
+) -> Option<f64> {
+    let times = ours.iter().filter_map(|one| {
+        let beside = theirs.iter().find(|other| other.repetition == one.repetition)?;
+        Some(figure(one)? / figure(beside)?)
+    });
+    median(&times.collect::<Vec<_>>())
+}
+
 /// The median of a figure with its interval, to be drawn.
 pub(super) fn bar_of(records: &[&Record], figure: impl Fn(&Record) -> Option<f64>) -> Option<Bar> {
     Bootstrap::default().median(&values(records, figure)).map(Bar::from)
