@@ -1,10 +1,10 @@
 //! `http-floor`: how much of a request's cost is HTTP itself, and how much is ours.
 //!
 //! The floor is a bare hyper server that stores nothing and answers a constant. Our blocks are in memory, and
-//! the tree is at rest, before a run begins; and a server that is written to isn't the one that is read from, whose cache it would empty: what
-//! reading a block costs is for other experiments to say. Answers of ours are verified, the floor's can't
-//! be. Any other server that speaks `/v0` can be loaded beside them, by its URL: it is filled with the same
-//! keys, and keeps them afterwards.
+//! the tree is at rest, before a run begins; a server that is written to isn't the one that is read from,
+//! whose cache it would empty. What reading a block or passing a run costs is for other experiments to say.
+//! Answers of ours are verified, the floor's can't be. Any other server that speaks `/v0` can be loaded beside
+//! them, by its URL: it is filled with the same keys, and keeps them afterwards.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

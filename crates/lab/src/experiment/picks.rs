@@ -218,3 +218,38 @@ pub(super) fn longest_chart(y_title: &str, rows: &[LatencyRow<'_>]) -> LineChart
         chart.line(row.name.clone(), time_points(telling(&row.records), of_second))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Machine, Outcome};
+    use crate::spec::Spec;
+
+    fn took((repetition, seconds): (u32, f64)) -> Record {
+        Record {
+            experiment: String::new(),
+            case: [].into(),
+            target: String::new(),
+            target_settings: [].into(),
+            repetition,
+            spec: Spec::default(),
+            started_at_ms: 0,
+            machine: Machine::default(),
+            version: String::new(),
+            outcome: Outcome { seconds, ..Outcome::default() },
+        }
+    }
+
+    #[test]
+    fn times_are_those_of_runs_beside_each_other() {
+        // The machine takes twice as long each time, and the last of theirs failed.
+        let ours = [(0, 11.0), (1, 24.0), (2, 52.0), (3, 1.0)].map(took);
+        let theirs = [(2, 40.0), (0, 10.0), (1, 20.0)].map(took);
+        let times = |theirs: &[Record]| {
+            let (ours, theirs): (Vec<_>, Vec<_>) = (ours.iter().collect(), theirs.iter().collect());
+            times_of(&ours, &theirs, |one| Some(one.outcome.seconds))
+        };
+        assert_eq!(times(&theirs), Some(1.2));
+        assert_eq!(times(&[]), None);
+    }
+}
