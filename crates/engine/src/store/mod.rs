@@ -228,12 +228,12 @@ impl Store {
 
     /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.inner.get_at(key, None, true, |_| ())?.map(|((), value)| value))
+        self.inner.value_at(key, None, true)
     }
 
     /// As `get`, but `WouldWait` when the answer would wait for the disk.
     pub fn get_nowait(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.inner.get_at(key, None, false, |_| ())?.map(|((), value)| value))
+        self.inner.value_at(key, None, false)
     }
 
     /// The head of a key, never reading the body of a value that stays in the journal.

@@ -57,7 +57,7 @@ impl Inner {
 
     /// The value of a key, and what `look` made of its entry. A call that answers `WouldWait` is not
     /// counted: another follows.
-    pub(super) fn get_at<T>(
+    fn get_at<T>(
         &self,
         key: &[u8],
         seqno: Option<SeqNo>,
@@ -81,6 +81,16 @@ impl Inner {
         trace.total(Stage::GetTotal);
         trace.count_get();
         Ok(found)
+    }
+
+    /// The value of a key.
+    pub(super) fn value_at(
+        &self,
+        key: &[u8],
+        seqno: Option<SeqNo>,
+        wait: bool,
+    ) -> Result<Option<Bytes>> {
+        Ok(self.get_at(key, seqno, wait, |_| ())?.map(|((), value)| value))
     }
 
     /// Head and value of a key.

@@ -62,8 +62,7 @@ impl Snapshot {
 
     /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        let found = self.store.inner.get_at(key, Some(self.seqno), true, |_| ())?;
-        Ok(found.map(|((), value)| value))
+        self.store.inner.value_at(key, Some(self.seqno), true)
     }
 
     /// The head of a key.

@@ -148,13 +148,13 @@ impl Experiment for HttpFloor {
                     continue;
                 }
                 let p99 = Metric::of_kind(Measure::P99, kind);
-                let (our_cpu, floor_cpu) =
-                    (median_of(&ours, |one| cpu.of(one)), median_of(&floor, |one| cpu.of(one)));
                 let times = times_of(&ours, &floor, |one| cpu.of(one));
                 let share = times_of(&ours, &floor, |one| rate.of(one));
                 let name = format!("{request}, {connections} connections");
                 shares.extend(times.map(|times| (name.clone(), times)));
-                let us = |figure| or_dash(figure, |value| format!("{value:.2}"));
+                let us = |side: &[&Record]| {
+                    or_dash(median_of(side, |one| cpu.of(one)), |value| format!("{value:.2}"))
+                };
                 let shown = |side: &[&Record], metric: &Metric| {
                     or_dash(median_of(side, |one| metric.of(one)), |value| {
                         metric.unit().format(value)
@@ -163,8 +163,8 @@ impl Experiment for HttpFloor {
                 table = table.row([
                     request.to_owned(),
                     connections.clone(),
-                    us(our_cpu),
-                    us(floor_cpu),
+                    us(&ours),
+                    us(&floor),
                     or_dash(times, |times| format!("{times:.2}")),
                     shown(&ours, &rate),
                     shown(&floor, &rate),
