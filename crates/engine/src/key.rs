@@ -55,28 +55,35 @@ pub fn compare(a_key: &[u8], a_seqno: SeqNo, b_key: &[u8], b_seqno: SeqNo) -> Or
     a_key.cmp(b_key).then(b_seqno.cmp(&a_seqno))
 }
 
-/// The first eight bytes of a key as a number, zeros for what is missing: of two words that differ, the
-/// smaller is of the smaller key.
+/// The first eight bytes behind the first `skip` of a key as a number, zeros for what is missing: of two
+/// words that differ, the smaller is of the smaller key. Requires: the key has `skip` bytes.
+///
+/// What is shorter, as behind the bytes that all keys of a table share, is cut out of the key's last eight:
+/// to copy it into a word is a call, and a wait for what was just written.
 #[inline]
-pub fn word(key: &[u8]) -> u64 {
-    u64::from_be_bytes(filled_up(key))
+pub fn word(key: &[u8], skip: usize) -> u64 {
+    let rest = &key[skip..];
+    match (rest.first_chunk(), key.last_chunk()) {
+        (Some(word), _) => u64::from_be_bytes(*word),
+        (None, Some(last)) => {
+            let before = 8 * (8 - rest.len() as u32);
+            u64::from_be_bytes(*last).checked_shl(before).unwrap_or(0)
+        }
+        (None, None) => {
+            let mut word = [0; 8];
+            word[..rest.len()].copy_from_slice(rest);
+            u64::from_be_bytes(word)
+        }
+    }
 }
 
-/// As `word`, of the first sixteen bytes.
+/// As `word`, the first sixteen bytes of all.
 #[inline]
 pub fn front(key: &[u8]) -> u128 {
-    u128::from_be_bytes(filled_up(key))
-}
-
-/// The first bytes of a key, zeros for what is missing.
-#[inline]
-fn filled_up<const N: usize>(key: &[u8]) -> [u8; N] {
-    if let Some(front) = key.first_chunk() {
-        return *front;
+    match key.first_chunk() {
+        Some(front) => u128::from_be_bytes(*front),
+        None => u128::from(word(key, 0)) << 64 | u128::from(word(key, key.len().min(8))),
     }
-    let mut bytes = [0; N];
-    bytes[..key.len()].copy_from_slice(key);
-    bytes
 }
 
 /// Whether two keys are the same. Neighbours differ near their ends, so those are looked at first,
@@ -160,6 +167,20 @@ mod tests {
             let key: Vec<u8> = (0..len).map(|at| at + len).collect();
             assign(&mut place, &key);
             assert_eq!(place, key);
+        }
+    }
+
+    #[test]
+    fn a_word_is_what_stands_there_and_zeros() {
+        let whole: Vec<u8> = (1..=40).collect();
+        for len in 0..=whole.len() {
+            let mut filled = whole[..len].to_vec();
+            filled.resize(60, 0);
+            for skip in 0..=len {
+                let expected = u64::from_be_bytes(filled[skip..][..8].try_into().unwrap());
+                assert_eq!(word(&whole[..len], skip), expected, "{len} bytes without {skip}");
+            }
+            assert_eq!(front(&whole[..len]), u128::from_be_bytes(*filled.first_chunk().unwrap()));
         }
     }
 

@@ -99,13 +99,13 @@ impl<'a> Written<'a> {
             self.common = &self.common[..common];
             self.stale = self.records.len();
         }
-        self.records.push((key::word(&key[common..]), record));
+        self.records.push((key::word(key, common), record));
     }
 
     fn sort(self, arena: &Arena) -> Run {
         let Written { common, mut records, stale } = self;
         for (word, record) in &mut records[..stale] {
-            *word = key::word(&arena.record(*record).key()[common.len()..]);
+            *word = key::word(arena.record(*record).key(), common.len());
         }
         records.sort_unstable_by(|&(a, left), &(b, right)| {
             a.cmp(&b).then_with(|| compare_whole(arena, left, right))
@@ -143,7 +143,7 @@ impl Run {
         let shifted = self
             .records
             .iter()
-            .map(|&(_, record)| (key::word(&arena.record(record).key()[common..]), record));
+            .map(|&(_, record)| (key::word(arena.record(record).key(), common), record));
         Cow::Owned(shifted.collect())
     }
 
@@ -156,7 +156,7 @@ impl Run {
             Ordering::Equal if shared < self.common.len() => return 0,
             Ordering::Equal => {}
         }
-        let wanted = key::word(&user_key[shared..]);
+        let wanted = key::word(user_key, shared);
         self.records.partition_point(|&(prefix, record)| match prefix.cmp(&wanted) {
             Ordering::Less => true,
             Ordering::Greater => false,

@@ -127,7 +127,7 @@ impl Fences {
             _ => 0,
         };
         let words: Vec<u64> =
-            fences.iter().map(|fence| key::word(&key_of(fence)[common_bytes..])).collect();
+            fences.iter().map(|fence| key::word(key_of(fence), common_bytes)).collect();
         let words = SortedWords::new(&words);
         Some(Fences { fences: fences.into_boxed_slice(), common_bytes, words, section })
     }
@@ -174,10 +174,10 @@ impl Fences {
             Some(first) => &self.key_of(first)[..self.common_bytes],
             None => return 0,
         };
-        let Some(rest) = user_key.strip_prefix(common) else {
+        if !user_key.starts_with(common) {
             return if user_key < common { 0 } else { self.len() };
-        };
-        let word = key::word(rest);
+        }
+        let word = key::word(user_key, common.len());
         let (below, may_be_next) = self.words.search(word);
         if !may_be_next {
             return below;

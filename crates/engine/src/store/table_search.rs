@@ -58,7 +58,16 @@ pub(super) struct TableSearch<'a> {
     user_key: &'a [u8],
     hash: u64,
     /// Of the runs that it begins with, the table that may hold the key.
-    newest: [Option<&'a Slot>; RUNS_AHEAD],
+    newest: [Option<&'a Slot>; RUNS_BEGUN],
+}
+
+/// Tables that a search went past.
+#[derive(Default)]
+struct Passed {
+    /// Runs without a table around the key.
+    outside: u64,
+    /// Tables whose index has no such key.
+    excluded: u64,
 }
 
 impl<'a> TableSearch<'a> {
@@ -79,42 +88,72 @@ impl<'a> TableSearch<'a> {
 
     /// The newest version of the key at or below `seqno`, newest run first. `wait` as in
     /// `ReadState::find`.
+    #[inline]
     pub(super) fn find(&self, seqno: SeqNo, wait: bool, trace: &mut Trace<'_>) -> Result<Found> {
-        let &TableSearch { version, user_key, hash, newest } = self;
-        let directory = version.directory();
-        let (mut outside, mut excluded) = (0, 0);
-        let (begun, others) = split(directory.runs());
-        for (at, runs) in std::iter::once(begun).chain(others.chunks(RUNS_AHEAD)).enumerate() {
-            let mut tables = newest;
-            if at > 0 {
-                tables = directory.find(runs, user_key, hash);
-                trace.lap(Stage::TableIndex);
-            }
-            for (run, table) in runs.iter().zip(tables) {
-                let Some(slot) = table else {
-                    outside += 1;
-                    continue;
-                };
-                let mut candidates = slot.candidates(hash);
-                if candidates.is_empty() && !slot.has_range_tombstones {
-                    excluded += 1;
-                    continue;
-                }
-                let table = slot.live.table();
-                let cover = table.range_tombstones().cover(user_key, seqno);
-                let found = table.get_among(&mut candidates, user_key, hash, seqno, wait, trace)?;
-                if found.is_some() || cover > 0 {
-                    trace.count_many(Exit::FileIndex, outside);
-                    trace.count_many(Exit::FileFilter, excluded);
-                    let entry = found.filter(|entry| entry.seqno > cover);
-                    return Ok(Found { entry, level: Some(run.level) });
-                }
-            }
-            trace.lap(Stage::TableFilter);
+        let mut passed = Passed::default();
+        let (begun, others) = split(self.version.directory().runs());
+        let mut ended = self.look_into(begun, &self.newest, seqno, wait, &mut passed, trace)?;
+        if ended.is_none() && !others.is_empty() {
+            ended = self.find_in_others(others, seqno, wait, &mut passed, trace)?;
         }
-        trace.count_many(Exit::FileIndex, outside);
-        trace.count_many(Exit::FileFilter, excluded);
-        Ok(Found { entry: None, level: Some(LEVEL_COUNT) })
+        trace.count_many(Exit::FileIndex, passed.outside);
+        trace.count_many(Exit::FileFilter, passed.excluded);
+        Ok(ended.unwrap_or(Found { entry: None, level: Some(LEVEL_COUNT) }))
+    }
+
+    #[inline(never)]
+    fn find_in_others(
+        &self,
+        others: &[RunSlots],
+        seqno: SeqNo,
+        wait: bool,
+        passed: &mut Passed,
+        trace: &mut Trace<'_>,
+    ) -> Result<Option<Found>> {
+        for runs in others.chunks(RUNS_AHEAD) {
+            let tables: [_; RUNS_AHEAD] =
+                self.version.directory().find(runs, self.user_key, self.hash);
+            trace.lap(Stage::TableIndex);
+            let ended = self.look_into(runs, &tables, seqno, wait, passed, trace)?;
+            if ended.is_some() {
+                return Ok(ended);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks into the tables found in some runs; what ended the search, if one of them did.
+    #[inline]
+    fn look_into(
+        &self,
+        runs: &[RunSlots],
+        tables: &[Option<&Slot>],
+        seqno: SeqNo,
+        wait: bool,
+        passed: &mut Passed,
+        trace: &mut Trace<'_>,
+    ) -> Result<Option<Found>> {
+        let &TableSearch { user_key, hash, .. } = self;
+        for (run, table) in runs.iter().zip(tables) {
+            let Some(slot) = table else {
+                passed.outside += 1;
+                continue;
+            };
+            let mut candidates = slot.candidates(hash);
+            if candidates.is_empty() && !slot.has_range_tombstones {
+                passed.excluded += 1;
+                continue;
+            }
+            let table = slot.live.table();
+            let cover = table.range_tombstones().cover(user_key, seqno);
+            let found = table.get_among(&mut candidates, user_key, hash, seqno, wait, trace)?;
+            if found.is_some() || cover > 0 {
+                let entry = found.filter(|entry| entry.seqno > cover);
+                return Ok(Some(Found { entry, level: Some(run.level) }));
+            }
+        }
+        trace.lap(Stage::TableFilter);
+        Ok(None)
     }
 
     /// As `find`, while the disk is waited for, and now and then to see whether it is.
@@ -140,7 +179,7 @@ impl<'a> TableSearch<'a> {
     fn note_used(&self) {
         let directory = self.version.directory();
         for runs in directory.runs().chunks(RUNS_AHEAD) {
-            let tables = directory.find(runs, self.user_key, self.hash);
+            let tables: [_; RUNS_AHEAD] = directory.find(runs, self.user_key, self.hash);
             if tables.into_iter().flatten().any(|slot| slot.live.table().note_used(self.hash)) {
                 return;
             }

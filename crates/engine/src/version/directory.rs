@@ -77,7 +77,7 @@ impl Directory {
         let largest = tables().map(|table| &table.largest).max();
         let shared = |(a, b): (&Bytes, &Bytes)| a.slice(..key::common_prefix(a, b));
         let prefix = smallest.zip(largest).map(shared).unwrap_or_default();
-        let word = |key: &Bytes| key::word(&key[prefix.len()..]);
+        let word = |key: &Bytes| key::word(key, prefix.len());
         let (mut runs, mut to) = (Vec::new(), 0);
         for (level, run) in
             levels.iter().enumerate().flat_map(|(at, l)| l.runs.iter().map(move |run| (at, run)))
@@ -109,20 +109,20 @@ impl Directory {
         &self.deleting
     }
 
-    /// Of each of at most `RUNS_AHEAD` runs, the one table that may hold a key; `hash` is `key::hash` of
-    /// it. What their point indexes say of it is on its way when this returns.
+    /// Of each of at most `N` runs, the one table that may hold a key; `hash` is `key::hash` of it. What
+    /// their point indexes say of it is on its way when this returns.
     #[inline]
-    pub(crate) fn find(
+    pub(crate) fn find<const N: usize>(
         &self,
         runs: &[RunSlots],
         key: &[u8],
         hash: u64,
-    ) -> [Option<&Slot>; RUNS_AHEAD] {
-        let mut found = [None; RUNS_AHEAD];
-        let Some(rest) = key.strip_prefix(&self.prefix[..]) else {
+    ) -> [Option<&Slot>; N] {
+        let mut found = [None; N];
+        if !key.starts_with(&self.prefix) {
             return found;
-        };
-        let word = key::word(rest);
+        }
+        let word = key::word(key, self.prefix.len());
         for (run, found) in runs.iter().zip(&mut found) {
             if let Some(at) = self.position(run, word, key) {
                 let slot = &self.slots[at];
@@ -205,7 +205,7 @@ mod tests {
             let directory = Directory::new(&levels);
             prop_assert_eq!(directory.runs().len(), levels.len());
             for probe in probes.iter().cloned().chain(probes.iter().map(within)).chain(runs.concat()) {
-                let found = directory.find(directory.runs(), &probe, key::hash(&probe));
+                let found = directory.find::<RUNS_AHEAD>(directory.runs(), &probe, key::hash(&probe));
                 for (at, level) in levels.iter().enumerate() {
                     prop_assert_eq!(directory.runs()[at].level, at);
                     let expected = level.runs[0].find(&probe);
@@ -223,6 +223,6 @@ mod tests {
     fn of_nothing_there_is_nothing() {
         let directory = Directory::new(&[Level::default()]);
         assert!(directory.runs().is_empty());
-        assert!(directory.find(&[], b"k", 1).iter().all(Option::is_none));
+        assert!(directory.find::<RUNS_AHEAD>(&[], b"k", 1).iter().all(Option::is_none));
     }
 }
