@@ -87,6 +87,12 @@ pub enum BodyRef<'a> {
     Delete,
 }
 
+/// Whether what has this expiry, as of [`EntryRef::expiry`], is a value as of `now_ms`.
+#[inline]
+pub fn is_live(expiry: Option<u64>, now_ms: u64) -> bool {
+    expiry.is_some_and(|at_ms| at_ms == 0 || at_ms > now_ms)
+}
+
 impl EntryRef<'_> {
     /// The same with bytes of its own.
     pub fn to_entry(&self) -> Entry {
@@ -134,7 +140,7 @@ impl EntryRef<'_> {
 
     /// Whether the key has a value as of `now_ms` by this entry.
     pub fn is_live(&self, now_ms: u64) -> bool {
-        self.expiry().is_some_and(|at_ms| at_ms == 0 || at_ms > now_ms)
+        is_live(self.expiry(), now_ms)
     }
 }
 

@@ -86,19 +86,30 @@ pub fn front(key: &[u8]) -> u128 {
     }
 }
 
-/// Whether two keys are the same. Neighbours differ near their ends, so those are looked at first,
-/// without a call.
+/// Whether one key comes before another. Where their first sixteen bytes differ that takes no call.
+#[inline]
+pub fn is_before(a: &[u8], b: &[u8]) -> bool {
+    let (front_a, front_b) = (front(a), front(b));
+    if front_a == front_b { a < b } else { front_a < front_b }
+}
+
+/// Whether two keys are the same. Neighbours differ near their ends, so those are looked at first; up to
+/// 32 bytes it takes no call.
 #[inline]
 pub fn same(a: &[u8], b: &[u8]) -> bool {
+    fn ends<const N: usize>(a: &[u8], b: &[u8]) -> Option<bool> {
+        let same_back = a.last_chunk::<N>()? == b.last_chunk::<N>()?;
+        Some(same_back && a.first_chunk::<N>()? == b.first_chunk::<N>()?)
+    }
     if a.len() != b.len() {
         return false;
     }
-    match (a.split_last_chunk::<8>(), b.split_last_chunk::<8>()) {
-        (Some((front_a, back_a)), Some((front_b, back_b))) => {
-            u64::from_ne_bytes(*back_a) == u64::from_ne_bytes(*back_b) && front_a == front_b
-        }
-        _ => a == b,
-    }
+    let same = match a.len() {
+        8..=16 => ends::<8>(a, b),
+        17..=32 => ends::<16>(a, b),
+        _ => None,
+    };
+    same.unwrap_or_else(|| a == b)
 }
 
 /// Puts a key in the place of another. Those of 16 to 32 bytes, as most are, take two moves and no call.
@@ -189,6 +200,19 @@ mod tests {
         assert_eq!(compare(b"a", 2, b"a", 1), Ordering::Less);
         assert_eq!(compare(b"a", 1, b"b", 2), Ordering::Less);
         assert_eq!(compare(b"\xff", 1, b"a", 1), Ordering::Greater);
+    }
+
+    #[test]
+    fn keys_are_in_order_whatever_their_lengths() {
+        let keys: Vec<Vec<u8>> = (0..40)
+            .flat_map(|len| [0, 1, 0xff].map(|last| [&[7; 40][..len], &[last]].concat()))
+            .collect();
+        for a in &keys {
+            for b in &keys {
+                assert_eq!(is_before(a, b), a < b, "{a:?} {b:?}");
+                assert_eq!(same(a, b), a == b, "{a:?} {b:?}");
+            }
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
 use crate::head::{BodyRef, ValuePointer};
 use crate::iter::{InternalIterator, MergingIterator};
-use crate::key::{SEQNO_MAX, SeqNo};
+use crate::key::{self, SEQNO_MAX, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
 use crate::sstable::BuildTimes;
 use crate::vfs::FileSystem;
@@ -82,15 +82,17 @@ pub fn run<S: InternalIterator>(
     }
     let (mut entries_in, mut entries_out) = (0, 0);
     while merged.valid() {
-        let (user_key, mut entry) = merged.current()?;
-        if job.end.as_ref().is_some_and(|end| *user_key >= end[..]) {
+        let (user_key, seqno) = merged.internal_key();
+        if job.end.as_ref().is_some_and(|end| !key::is_before(user_key, end)) {
             break;
         }
         if entries_in % CANCEL_CHECK_ENTRIES == 0 && job.cancel.load(Ordering::Relaxed) {
             return Err(Error::Busy);
         }
         entries_in += 1;
-        if retain.keeps(user_key, &entry) {
+        // Of what goes, no more is looked at.
+        if retain.keeps(user_key, seqno, merged.expiry()?) {
+            let mut entry = merged.entry()?;
             if let BodyRef::Ref(pointer) = &mut entry.body {
                 *pointer = (job.direct)(pointer);
             }

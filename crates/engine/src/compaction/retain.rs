@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::head::EntryRef;
+use crate::head;
 use crate::key::{self, SEQNO_MAX, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones, newest};
 
@@ -48,23 +48,24 @@ impl<'a> Retain<'a> {
         self.snapshots.partition_point(|&snapshot| snapshot < seqno)
     }
 
-    /// Whether `entry` is kept. Requires: calls come in internal order.
-    pub fn keeps(&mut self, user_key: &[u8], entry: &EntryRef<'_>) -> bool {
-        let stripe = self.stripe(entry.seqno);
+    /// Whether the entry with this SeqNo and expiry, as of `EntryRef::expiry`, is kept. Requires: calls
+    /// come in internal order.
+    #[inline]
+    pub fn keeps(&mut self, user_key: &[u8], seqno: SeqNo, expiry: Option<u64>) -> bool {
+        let stripe = self.stripe(seqno);
         if self.last_stripe.is_none() || !key::same(&self.last_key, user_key) {
-            self.last_key.clear();
-            self.last_key.extend_from_slice(user_key);
+            key::assign(&mut self.last_key, user_key);
         } else if self.last_stripe == Some(stripe) {
             return false;
         }
         self.last_stripe = Some(stripe);
         if !self.range_tombstones.is_empty() {
             let newest_reader = self.snapshots.get(stripe).copied().unwrap_or(SEQNO_MAX);
-            if self.range_tombstones.cover(user_key, newest_reader) > entry.seqno {
+            if self.range_tombstones.cover(user_key, newest_reader) > seqno {
                 return false;
             }
         }
-        entry.is_live(self.now_ms) || !self.bottom || stripe > 0
+        !self.bottom || stripe > 0 || head::is_live(expiry, self.now_ms)
     }
 
     /// The range deletions that are kept, ascending by start: of each stripe the newest of each piece.
@@ -116,7 +117,7 @@ mod tests {
                         Body::Inline(Bytes::new())
                     },
                 };
-                retain.keeps(key.as_bytes(), &entry.by_ref())
+                retain.keeps(key.as_bytes(), entry.seqno, entry.by_ref().expiry())
             })
             .collect();
         assert_eq!(kept.join(" "), expected, "{input} with snapshots {snapshots:?}");

@@ -64,6 +64,8 @@ impl<S: InternalIterator> MergingIterator<S> {
         if a_rank == b_rank { self.whole_before(a, b) } else { a_rank < b_rank }
     }
 
+    /// As `before`, where the numbers are equal.
+    #[inline(never)]
     fn whole_before(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.sources[a], &self.sources[b]);
         if !a.valid() || !b.valid() {
@@ -71,15 +73,18 @@ impl<S: InternalIterator> MergingIterator<S> {
         }
         let (a_key, a_seqno) = a.internal_key();
         let (b_key, b_seqno) = b.internal_key();
-        let order = key::compare(a_key, a_seqno, b_key, b_seqno);
+        // With one front they are mostly versions of one key.
+        let order = match key::same(a_key, b_key) {
+            true => b_seqno.cmp(&a_seqno),
+            false => a_key.cmp(b_key),
+        };
         order
             == if self.direction == Direction::Forward { Ordering::Less } else { Ordering::Greater }
     }
 
     /// Has a source play its way up from its leaf, until it or who has beaten it has won, or waits at a
     /// node for who comes from the other side.
-    #[inline]
-    fn play(&mut self, source: usize) {
+    fn enter(&mut self, source: usize) {
         let mut winner = source;
         let mut node = (self.sources.len() + source) / 2;
         while node > 0 {
@@ -88,9 +93,32 @@ impl<S: InternalIterator> MergingIterator<S> {
                 self.tree[node] = winner;
                 return;
             }
-            let other_wins = self.before(other, winner);
-            self.tree[node] = if other_wins { winner } else { other };
-            winner = if other_wins { other } else { winner };
+            if self.before(other, winner) {
+                (self.tree[node], winner) = (winner, other);
+            }
+            node /= 2;
+        }
+        self.tree[0] = winner;
+    }
+
+    /// As `enter`, of the source that has won before: all the others wait. Who wins is a matter of chance,
+    /// and taken by masks: told to choose, the compiler makes it a branch, which the processor guesses
+    /// wrong half of the time.
+    #[inline]
+    fn replay(&mut self, source: usize) {
+        let (mut winner, mut rank) = (source, self.ranks[source]);
+        let mut node = (self.sources.len() + source) / 2;
+        while node > 0 {
+            let other = self.tree[node];
+            let other_rank = self.ranks[other];
+            let mut other_wins = other_rank < rank;
+            if other_rank == rank {
+                other_wins = self.whole_before(other, winner);
+            }
+            let change = (winner ^ other) & usize::from(other_wins).wrapping_neg();
+            self.tree[node] = other ^ change;
+            winner ^= change;
+            rank ^= (rank ^ other_rank) & u128::from(other_wins).wrapping_neg();
             node /= 2;
         }
         self.tree[0] = winner;
@@ -102,23 +130,24 @@ impl<S: InternalIterator> MergingIterator<S> {
         self.tree.fill(NOBODY);
         for source in 0..self.sources.len() {
             self.live += usize::from(self.rank(source));
-            self.play(source);
+            self.enter(source);
         }
     }
 
-    /// Makes another the winner after it moved.
-    fn settle(&mut self, moved: Result<()>) -> Result<()> {
-        if moved.is_err() {
-            self.live = 0;
-            return moved;
-        }
+    /// Moves the winner, by `go`, and finds out who wins then.
+    #[inline]
+    fn go_on(&mut self, go: impl FnOnce(&mut S) -> Result<()>) -> Result<()> {
         let source = self.tree[0];
+        if let Err(error) = go(&mut self.sources[source]) {
+            self.live = 0;
+            return Err(error);
+        }
         if self.live == 1 {
             // It wins as long as it lasts.
             self.live = usize::from(self.sources[source].valid());
         } else {
             self.live -= usize::from(!self.rank(source));
-            self.play(source);
+            self.replay(source);
         }
         Ok(())
     }
@@ -191,8 +220,7 @@ impl<S: InternalIterator> InternalIterator for MergingIterator<S> {
         if self.direction == Direction::Backward {
             self.turn(Direction::Forward)?;
         }
-        let moved = self.sources[self.tree[0]].next();
-        self.settle(moved)
+        self.go_on(S::next)
     }
 
     fn prev(&mut self) -> Result<()> {
@@ -200,8 +228,7 @@ impl<S: InternalIterator> InternalIterator for MergingIterator<S> {
         if self.direction == Direction::Forward {
             self.turn(Direction::Backward)?;
         }
-        let moved = self.sources[self.tree[0]].prev();
-        self.settle(moved)
+        self.go_on(S::prev)
     }
 
     #[inline]

@@ -32,6 +32,7 @@ pub trait InternalIterator: Send {
     /// The entry, until the cursor moves. Requires: valid.
     fn entry(&self) -> Result<EntryRef<'_>>;
     /// User key and entry, until the cursor moves. Requires: valid.
+    #[inline]
     fn current(&self) -> Result<(&[u8], EntryRef<'_>)> {
         Ok((self.user_key(), self.entry()?))
     }

@@ -220,6 +220,7 @@ impl<'a> Record<'a> {
         usize::from(u16::from_ne_bytes(self.bytes[at..at + 2].try_into().expect("2 bytes")))
     }
 
+    #[inline]
     fn kind(&self) -> u8 {
         self.bytes[if cfg!(target_endian = "little") { 8 } else { 15 }]
     }
@@ -255,7 +256,14 @@ impl<'a> Record<'a> {
         &self.bytes[start..start + self.u16_at(32)]
     }
 
-    /// The entry.
+    /// As `EntryRef::expiry`.
+    #[inline]
+    pub(super) fn expiry(&self) -> Option<u64> {
+        (self.kind() != ValueKind::Delete as u8).then(|| self.u64_at(24))
+    }
+
+    /// The entry. Inlined for the same reason as that of a table's block.
+    #[inline(always)]
     pub(super) fn entry(&self) -> EntryRef<'a> {
         let attributes_start = self.key_start() + self.u16_at(32);
         let value_start = attributes_start + self.u16_at(34);
@@ -322,6 +330,7 @@ mod tests {
             assert_eq!((found.key(), found.seqno()), (key.as_bytes(), *seqno));
             assert_eq!(found.prev(), *prev);
             assert_eq!(found.entry(), entry(*seqno, *body));
+            assert_eq!(found.expiry(), found.entry().expiry());
         }
         let (seen, rest) = walked(&arena, Walk::default());
         let expected = pushed.iter().map(|(record, key, ..)| (*record, key.clone().into_bytes()));

@@ -183,6 +183,7 @@ impl RunCursor {
         RunCursor { memtable, run, at }
     }
 
+    #[inline]
     fn record(&self) -> super::arena::Record<'_> {
         self.memtable.arena.record(self.run.records[self.at].1)
     }
@@ -246,7 +247,7 @@ impl InternalIterator for RunCursor {
         (record.key(), record.seqno())
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self) -> Result<EntryRef<'_>> {
         Ok(self.record().entry())
     }
@@ -259,5 +260,10 @@ impl InternalIterator for RunCursor {
 
     fn owned_entry(&self) -> Result<Entry> {
         Ok(self.record().entry().to_entry())
+    }
+
+    #[inline]
+    fn expiry(&self) -> Result<Option<u64>> {
+        Ok(self.record().expiry())
     }
 }

@@ -343,8 +343,9 @@ impl<'a> Block<'a> {
         Some(BlockEntry { suffix, seqno, tail })
     }
 
-    /// The whole of an entry of this block; `None` when it is malformed.
-    #[inline]
+    /// The whole of an entry of this block; `None` when it is malformed. Called, it would write field by
+    /// field what is then copied in wider pieces, which wait for the stores.
+    #[inline(always)]
     pub(super) fn whole(&self, seqno: SeqNo, tail: Tail) -> Option<EntryRef<'a>> {
         let mut decoder = Decoder::new(self.bytes.get(tail.at..)?);
         let written_at_ms = self.header.written_at_ms_min.checked_add(decoder.varint()?)?;
@@ -363,6 +364,20 @@ impl<'a> Block<'a> {
             ValueKind::DeleteRange => return None,
         };
         Some(EntryRef { seqno, written_at_ms, expires_at_ms, attributes, body })
+    }
+
+    /// When an entry of this block expires, as `EntryRef::expiry`; `None` when it is malformed.
+    #[inline]
+    pub(super) fn expiry(&self, tail: Tail) -> Option<Option<u64>> {
+        if tail.flags & KIND_MASK == ValueKind::Delete as u8 {
+            return Some(None);
+        }
+        if tail.flags & HAS_EXPIRY == 0 {
+            return Some(Some(0));
+        }
+        let mut decoder = Decoder::new(self.bytes.get(tail.at..)?);
+        decoder.varint()?;
+        decoder.varint().map(Some)
     }
 
     /// The inline value of an entry of this block, which is one of that kind; `None` when it is malformed.
@@ -428,14 +443,6 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Whether a value is there that does not expire.
-    #[inline]
-    pub(super) fn is_lasting_value(self) -> bool {
-        const PUT: u8 = ValueKind::Put as u8;
-        const PUT_REF: u8 = ValueKind::PutRef as u8;
-        self.flags & HAS_EXPIRY == 0 && matches!(self.flags & KIND_MASK, PUT | PUT_REF)
-    }
-
     /// Whether a value is there, and not in the journal.
     #[inline]
     pub(super) fn is_inline(self) -> bool {
@@ -489,6 +496,7 @@ mod tests {
             assert!(block.key_is(&found, key));
             assert!(!block.key_is(&found, b"kez"));
             assert_eq!(block.whole(found.seqno, found.tail).unwrap(), entry.by_ref());
+            assert_eq!(block.expiry(found.tail).unwrap(), entry.by_ref().expiry());
         }
         assert!(block.entry(4).is_none());
     }
@@ -575,6 +583,7 @@ mod tests {
                     if let Some(entry) = block.entry(slot) {
                         block.key_is(&entry, b"key");
                         let _ = block.whole(entry.seqno, entry.tail);
+                        let _ = block.expiry(entry.tail);
                     }
                 }
                 block.lower_bound(b"key", 3);

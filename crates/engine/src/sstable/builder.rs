@@ -134,7 +134,7 @@ impl TableBuilder {
         let last_key = self.last_key();
         let new_key = !key::same(last_key, user_key);
         if new_key {
-            assert!(*user_key > *last_key, "keys are added in ascending order");
+            assert!(key::is_before(last_key, user_key), "keys are added in ascending order");
         } else {
             assert!(entry.seqno < self.last_seqno, "versions of a key are added newest first");
         }

@@ -285,7 +285,7 @@ impl InternalIterator for TableIter {
         (&self.key, self.seqno)
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self) -> Result<EntryRef<'_>> {
         assert!(self.valid, "entry is called on a valid cursor");
         let entry = self.block().whole(self.seqno, self.tail);
@@ -298,7 +298,9 @@ impl InternalIterator for TableIter {
 
     #[inline]
     fn expiry(&self) -> Result<Option<u64>> {
-        if self.tail.is_lasting_value() { Ok(Some(0)) } else { Ok(self.entry()?.expiry()) }
+        assert!(self.valid, "expiry is called on a valid cursor");
+        let expiry = self.block().expiry(self.tail);
+        expiry.ok_or_else(|| self.table.malformed(self.current()))
     }
 
     #[inline]
