@@ -95,6 +95,7 @@ pub fn is_live(expiry: Option<u64>, now_ms: u64) -> bool {
 
 impl EntryRef<'_> {
     /// The same with bytes of its own.
+    #[inline]
     pub fn to_entry(&self) -> Entry {
         self.with_bytes(Bytes::copy_from_slice)
     }

@@ -146,7 +146,7 @@ impl Table {
             let entry = if entry.seqno <= max_seqno {
                 let entry = block.whole(entry.seqno, entry.tail);
                 let entry = entry.ok_or_else(|| self.malformed(place.block))?;
-                let entry = entry.slices_of(bytes.owner());
+                let entry = bytes.keep(&entry);
                 self.source.note_entry(place, hash, user_key, &entry);
                 Some(entry)
             } else {
@@ -204,7 +204,7 @@ impl Table {
                 }
                 let entry = block.whole(entry.seqno, entry.tail);
                 let entry = entry.ok_or_else(|| self.malformed(number))?;
-                return Ok(Some(entry.slices_of(bytes.owner())));
+                return Ok(Some(bytes.keep(&entry)));
             }
             number += 1;
             if number == self.fences.len() || self.fences.first_key(number) != user_key {

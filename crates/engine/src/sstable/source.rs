@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::block_cache::{BlockCache, CachedBytes, TableBlocks};
 use crate::error::{Error, Result};
 use crate::file_cache::FileCache;
-use crate::head::Entry;
+use crate::head::{BodyRef, Entry, EntryRef};
 use crate::recent_keys::{EntryPlace, next_table_id};
 use crate::sstable::fences::BlockHandle;
 use crate::sstable::footer::Section;
@@ -36,6 +36,9 @@ pub(super) enum Purpose {
     /// One pass over everything (compaction, `verify`): blocks are not kept, and always verified.
     Pass,
 }
+
+/// Most bytes of value and attributes that a look-up copies out of a block.
+const COPIED_BYTES_MAX: usize = 512;
 
 /// A block's raw bytes, and what holds them, of which values are slices.
 #[derive(Debug)]
@@ -76,6 +79,21 @@ impl BlockBytes<'_> {
             BlockBytes::Mapped { map, .. } => map,
             BlockBytes::Cached(raw) => raw,
             BlockBytes::Read(raw) => raw,
+        }
+    }
+
+    /// An entry of the block, to keep. Little is copied out of a block in memory: to count one more user of
+    /// it is to wait for a count that no cache has, and one entry would keep all of the block.
+    #[inline]
+    pub(super) fn keep(&self, entry: &EntryRef<'_>) -> Entry {
+        let inline_bytes = match entry.body {
+            BodyRef::Inline(value) => value.len(),
+            BodyRef::Ref(_) | BodyRef::Delete => 0,
+        };
+        let is_mapped = matches!(self, BlockBytes::Mapped { .. });
+        match is_mapped || inline_bytes + entry.attributes.len() > COPIED_BYTES_MAX {
+            true => entry.slices_of(self.owner()),
+            false => entry.to_entry(),
         }
     }
 
