@@ -28,19 +28,7 @@ pub struct PreparedGroup<'a> {
     inline_max_bytes: usize,
     count: u32,
     /// The entry of a group of one put or deletion, which need not be decoded then.
-    only: Option<OnlyEntry>,
-}
-
-/// The only entry of a group, as it is known before it was encoded.
-#[derive(Debug, Clone)]
-struct OnlyEntry {
-    kind: ValueKind,
-    /// In the meta section.
-    key: Range<usize>,
-    /// In the meta section.
-    attributes: Range<usize>,
-    expires_at_ms: u64,
-    checksum: u32,
+    only: Option<RecordEntry>,
 }
 
 /// The values of a group; a group of one allocates nothing for them.
@@ -82,11 +70,15 @@ impl<'a> PreparedGroup<'a> {
         group.meta.reserve(key.len() + attributes.len() + PUT_HEAD_BYTES);
         let (kind, checksum) = group.push_put(key, value, expires_at_ms, attributes);
         group.values = Values::One([value]);
-        // They stand at the end.
         let meta_bytes = group.meta.len();
-        let attributes = meta_bytes - attributes.len()..meta_bytes;
-        group.only =
-            Some(OnlyEntry { kind, key: key_range(key), attributes, expires_at_ms, checksum });
+        group.only = Some(RecordEntry {
+            // They stand at the end.
+            attributes: meta_bytes - attributes.len()..meta_bytes,
+            expires_at_ms,
+            value_bytes: value.len() as u32,
+            checksum,
+            ..RecordEntry::of_key(kind, key_range(key))
+        });
         group
     }
 
@@ -94,13 +86,7 @@ impl<'a> PreparedGroup<'a> {
     pub fn delete(buffer: Vec<u8>, key: &[u8]) -> PreparedGroup<'a> {
         let mut group = PreparedGroup::empty(buffer, usize::MAX);
         group.push_delete(key);
-        group.only = Some(OnlyEntry {
-            kind: ValueKind::Delete,
-            key: key_range(key),
-            attributes: 0..0,
-            expires_at_ms: 0,
-            checksum: 0,
-        });
+        group.only = Some(RecordEntry::of_key(ValueKind::Delete, key_range(key)));
         group
     }
 
@@ -179,16 +165,8 @@ impl<'a> PreparedGroup<'a> {
         written_at_ms: u64,
     ) -> Option<(&[u8], EntryRef<'_>)> {
         let only = self.only.as_ref()?;
-        let body = match (only.kind, self.values()) {
-            (ValueKind::Put, [value]) => BodyRef::Inline(value),
-            (ValueKind::PutRef, [value]) => BodyRef::Ref(ValuePointer {
-                segment,
-                offset: values_offset,
-                length: value.len() as u32,
-                checksum: only.checksum,
-            }),
-            _ => BodyRef::Delete,
-        };
+        let value = self.values().first().copied().unwrap_or_default();
+        let body = only.body(value, segment, values_offset);
         let entry = EntryRef {
             seqno,
             written_at_ms,
@@ -329,6 +307,36 @@ pub struct RecordEntry {
 }
 
 impl RecordEntry {
+    /// One that has nothing but a key.
+    fn of_key(kind: ValueKind, key: Range<usize>) -> RecordEntry {
+        RecordEntry {
+            kind,
+            key,
+            range_end: 0..0,
+            attributes: 0..0,
+            expires_at_ms: 0,
+            value_offset: 0,
+            value_bytes: 0,
+            checksum: 0,
+        }
+    }
+
+    /// What it comes to, once the group's value section stands at `values_offset` of `segment`; `value` is
+    /// asked for if it is inline.
+    #[inline]
+    fn body<'a>(&self, value: &'a [u8], segment: u64, values_offset: u64) -> BodyRef<'a> {
+        match self.kind {
+            ValueKind::Put => BodyRef::Inline(value),
+            ValueKind::PutRef => BodyRef::Ref(ValuePointer {
+                segment,
+                offset: values_offset + u64::from(self.value_offset),
+                length: self.value_bytes,
+                checksum: self.checksum,
+            }),
+            ValueKind::Delete | ValueKind::DeleteRange => BodyRef::Delete,
+        }
+    }
+
     /// Whether the entry has a value.
     pub fn is_put(&self) -> bool {
         matches!(self.kind, ValueKind::Put | ValueKind::PutRef)
@@ -359,14 +367,8 @@ impl Place {
         let flags = fields.u8()?;
         let kind = ValueKind::from_u8(flags & KIND_MASK)?;
         let mut entry = RecordEntry {
-            kind,
-            key: decode_key(&mut fields, base)?,
-            range_end: 0..0,
-            attributes: 0..0,
-            expires_at_ms: 0,
             value_offset: self.value_at,
-            value_bytes: 0,
-            checksum: 0,
+            ..RecordEntry::of_key(kind, decode_key(&mut fields, base)?)
         };
         let allowed = if entry.is_put() { HAS_EXPIRY | HAS_ATTRIBUTES } else { 0 };
         if flags & !KIND_MASK & !allowed != 0 {
@@ -481,29 +483,20 @@ impl<'a> Changes<'a> {
         if !entry.is_put() {
             return Some(BodyRef::Delete);
         }
-        let is_inline = entry.kind == ValueKind::Put;
         let value = match &mut self.inline {
             InlineValues::Listed(values) => {
                 let (first, rest) = values.split_first()?;
                 *values = rest;
                 *first
             }
-            InlineValues::Packed(values) if is_inline => {
+            InlineValues::Packed(values) if entry.kind == ValueKind::Put => {
                 let (first, rest) = values.split_at_checked(entry.value_bytes as usize)?;
                 *values = rest;
                 first
             }
             InlineValues::Packed(_) => &[],
         };
-        Some(match is_inline {
-            true => BodyRef::Inline(value),
-            false => BodyRef::Ref(ValuePointer {
-                segment: self.segment,
-                offset: self.values_offset + u64::from(entry.value_offset),
-                length: entry.value_bytes,
-                checksum: entry.checksum,
-            }),
-        })
+        Some(entry.body(value, self.segment, self.values_offset))
     }
 }
 
