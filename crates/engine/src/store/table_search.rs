@@ -101,6 +101,7 @@ impl<'a> TableSearch<'a> {
         Ok(ended.unwrap_or(Found { entry: None, level: Some(LEVEL_COUNT) }))
     }
 
+    /// As `find`, in the runs that the search did not begin with.
     #[inline(never)]
     fn find_in_others(
         &self,
