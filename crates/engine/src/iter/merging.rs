@@ -57,14 +57,7 @@ impl<S: InternalIterator> MergingIterator<S> {
         is_valid
     }
 
-    /// Whether source `a` yields before source `b` in the current direction.
-    #[inline]
-    fn before(&self, a: usize, b: usize) -> bool {
-        let (a_rank, b_rank) = (self.ranks[a], self.ranks[b]);
-        if a_rank == b_rank { self.whole_before(a, b) } else { a_rank < b_rank }
-    }
-
-    /// As `before`, where the numbers are equal.
+    /// Whether source `a` yields before source `b` in the current direction, where their numbers are equal.
     #[inline(never)]
     fn whole_before(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.sources[a], &self.sources[b]);
@@ -84,8 +77,12 @@ impl<S: InternalIterator> MergingIterator<S> {
 
     /// Has a source play its way up from its leaf, until it or who has beaten it has won, or waits at a
     /// node for who comes from the other side.
-    fn enter(&mut self, source: usize) {
-        let mut winner = source;
+    ///
+    /// Who wins is a matter of chance, and taken by masks: told to choose, the compiler makes it a branch,
+    /// which the processor guesses wrong half of the time.
+    #[inline]
+    fn play(&mut self, source: usize) {
+        let (mut winner, mut rank) = (source, self.ranks[source]);
         let mut node = (self.sources.len() + source) / 2;
         while node > 0 {
             let other = self.tree[node];
@@ -93,23 +90,6 @@ impl<S: InternalIterator> MergingIterator<S> {
                 self.tree[node] = winner;
                 return;
             }
-            if self.before(other, winner) {
-                (self.tree[node], winner) = (winner, other);
-            }
-            node /= 2;
-        }
-        self.tree[0] = winner;
-    }
-
-    /// As `enter`, of the source that has won before: all the others wait. Who wins is a matter of chance,
-    /// and taken by masks: told to choose, the compiler makes it a branch, which the processor guesses
-    /// wrong half of the time.
-    #[inline]
-    fn replay(&mut self, source: usize) {
-        let (mut winner, mut rank) = (source, self.ranks[source]);
-        let mut node = (self.sources.len() + source) / 2;
-        while node > 0 {
-            let other = self.tree[node];
             let other_rank = self.ranks[other];
             let mut other_wins = other_rank < rank;
             if other_rank == rank {
@@ -130,7 +110,7 @@ impl<S: InternalIterator> MergingIterator<S> {
         self.tree.fill(NOBODY);
         for source in 0..self.sources.len() {
             self.live += usize::from(self.rank(source));
-            self.enter(source);
+            self.play(source);
         }
     }
 
@@ -147,7 +127,7 @@ impl<S: InternalIterator> MergingIterator<S> {
             self.live = usize::from(self.sources[source].valid());
         } else {
             self.live -= usize::from(!self.rank(source));
-            self.replay(source);
+            self.play(source);
         }
         Ok(())
     }
@@ -244,11 +224,6 @@ impl<S: InternalIterator> InternalIterator for MergingIterator<S> {
     #[inline]
     fn entry(&self) -> Result<EntryRef<'_>> {
         self.winner().entry()
-    }
-
-    #[inline]
-    fn current(&self) -> Result<(&[u8], EntryRef<'_>)> {
-        self.winner().current()
     }
 
     fn owned_entry(&self) -> Result<Entry> {

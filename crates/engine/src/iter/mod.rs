@@ -31,11 +31,6 @@ pub trait InternalIterator: Send {
     fn internal_key(&self) -> (&[u8], SeqNo);
     /// The entry, until the cursor moves. Requires: valid.
     fn entry(&self) -> Result<EntryRef<'_>>;
-    /// User key and entry, until the cursor moves. Requires: valid.
-    #[inline]
-    fn current(&self) -> Result<(&[u8], EntryRef<'_>)> {
-        Ok((self.user_key(), self.entry()?))
-    }
     /// The entry, to keep. Requires: valid.
     fn owned_entry(&self) -> Result<Entry>;
 

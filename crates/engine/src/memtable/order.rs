@@ -252,12 +252,6 @@ impl InternalIterator for RunCursor {
         Ok(self.record().entry())
     }
 
-    #[inline]
-    fn current(&self) -> Result<(&[u8], EntryRef<'_>)> {
-        let record = self.record();
-        Ok((record.key(), record.entry()))
-    }
-
     fn owned_entry(&self) -> Result<Entry> {
         Ok(self.record().entry().to_entry())
     }
