@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 
+use super::current_state::CurrentState;
 use super::snapshot::SnapshotList;
 use super::state::ReadState;
 use super::stats::Counters;
@@ -48,7 +48,7 @@ pub(crate) struct Inner {
     pub(super) lock: Mutex<Option<Box<dyn Send + Sync>>>,
 
     /// Everything a read needs.
-    pub(super) state: ArcSwap<ReadState>,
+    pub(super) state: CurrentState<ReadState>,
     /// Held while `state` is replaced.
     pub(super) install: lock::Mutex<()>,
     /// The last write that reads see.
@@ -242,7 +242,7 @@ impl Inner {
         let _install = self.install.lock();
         let mut state = ReadState::clone(&self.state.load());
         change(&mut state);
-        self.state.store(Arc::new(state));
+        self.state.replace(state);
         self.refresh_pressure();
     }
 

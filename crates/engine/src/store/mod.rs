@@ -8,6 +8,7 @@
 mod stage_tests;
 mod table_search;
 mod state;
+mod current_state;
 mod stats;
 mod runs_passed;
 mod sorted_run;

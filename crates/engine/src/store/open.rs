@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 
+use super::current_state::CurrentState;
 use super::durability::NEVER_NS;
 use super::inner::{Commit, FlushQueue, Inner, LogSegment, OpeningFigures, PendingFlush, Tree};
 use super::snapshot::SnapshotList;
@@ -108,7 +108,7 @@ impl Inner {
             this: this.clone(),
             dir: dir.to_owned(),
             lock: Mutex::new(Some(lock)),
-            state: ArcSwap::from_pointee(state),
+            state: CurrentState::new(state),
             install: lock::Mutex::new(Stage::LockInstall, &recorder, ()),
             visible_seqno: AtomicU64::new(last_seqno),
             snapshots: SnapshotList::default(),

@@ -1,7 +1,6 @@
 //! Point reads.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arc_swap::Guard;
 use bytes::Bytes;
@@ -17,22 +16,11 @@ use crate::stages::{Stage, Trace};
 
 impl Inner {
     /// A state and a SeqNo (`None`: the newest) that belong together.
-    ///
-    /// Of a state newer than the SeqNo, a compaction may have dropped the version that the SeqNo sees.
-    /// With a state older than the SeqNo, the active memtable, which still grows, may point into a
-    /// journal segment that the state doesn't know. So the SeqNo is read between two equal states.
+    #[inline]
     fn view(&self, seqno: Option<SeqNo>) -> (Guard<Arc<ReadState>>, SeqNo) {
-        let mut state = self.state.load();
-        if let Some(seqno) = seqno {
-            return (state, seqno);
-        }
-        loop {
-            let seqno = self.visible_seqno.load(Ordering::Acquire);
-            let now = self.state.load();
-            if Arc::ptr_eq(&state, &now) {
-                return (state, seqno);
-            }
-            state = now;
+        match seqno {
+            Some(seqno) => (self.state.load(), seqno),
+            None => self.state.with_last_seqno(&self.visible_seqno),
         }
     }
 
