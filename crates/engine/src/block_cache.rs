@@ -13,15 +13,15 @@ use std::sync::atomic::{
     AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
 };
 
-use arc_swap::{ArcSwapOption, Guard};
-use bytes::Bytes;
+use arc_swap::{ArcSwapAny, Guard};
 use parking_lot::Mutex;
 
+use crate::block_memory::{BLOCK_OVERHEAD_BYTES, BlockMemory, SharedBlock};
 use crate::recent_keys::RecentKeys;
-use crate::vfs::prefetch::prefetch;
+use crate::vfs::thread_number::Count;
 
-/// Memory of a cached block besides its bytes: counts of users, its place on the clock, the allocator's part.
-const OVERHEAD_BYTES: u64 = 128;
+/// Memory of a cached block besides its bytes: its header, its place on the clock, the allocator's part.
+const OVERHEAD_BYTES: u64 = (BLOCK_OVERHEAD_BYTES + size_of::<ClockPlace>()) as u64;
 
 /// Bytes that are worth a lock of their own, and the most locks.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
@@ -41,9 +41,10 @@ const PASSED_MAX: usize = 64;
 #[derive(Debug)]
 pub struct BlockCache {
     shards: Box<[Shard]>,
+    memory: Arc<BlockMemory>,
     recent_keys: RecentKeys,
-    hits: AtomicU64,
-    misses: AtomicU64,
+    hits: Count,
+    misses: Count,
 }
 
 impl BlockCache {
@@ -55,9 +56,10 @@ impl BlockCache {
         let shards = (block_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         BlockCache {
             shards: (0..shards).map(|_| Shard::new(block_bytes / shards)).collect(),
+            memory: BlockMemory::new(),
             recent_keys: RecentKeys::new(recent_keys_bytes),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
+            hits: Count::default(),
+            misses: Count::default(),
         }
     }
 
@@ -73,12 +75,12 @@ impl BlockCache {
 
     /// Look-ups that found their block.
     pub fn hits(&self) -> u64 {
-        self.hits.load(Ordering::Relaxed)
+        self.hits.sum()
     }
 
     /// Look-ups that did not.
     pub fn misses(&self) -> u64 {
-        self.misses.load(Ordering::Relaxed)
+        self.misses.sum()
     }
 
     /// Neighbours are read together, so they go to different locks.
@@ -98,10 +100,9 @@ pub struct TableBlocks {
 #[derive(Debug, Default)]
 #[repr(align(32))]
 struct Slot {
-    block: ArcSwapOption<Bytes>,
-    /// Of the block that came last, to ask the processor for it, and never read from: what holds it, where
-    /// its bytes are, and how many, in `LENGTH_UNIT`.
-    holder: AtomicPtr<Bytes>,
+    block: ArcSwapAny<Option<SharedBlock>>,
+    /// Of the block that came last, to ask the processor for it, and never read from: where its bytes are, and
+    /// how many, in `LENGTH_UNIT`.
     front: AtomicPtr<u8>,
     length: AtomicU16,
     /// The block's last miss that did not bring it in, by the count of its shard; 0 for none.
@@ -112,13 +113,13 @@ struct Slot {
 
 /// A block that is in the cache, for as long as it is looked at.
 #[derive(Debug)]
-pub struct CachedBytes(Guard<Option<Arc<Bytes>>>);
+pub(crate) struct CachedBlock(Guard<Option<SharedBlock>>);
 
-impl Deref for CachedBytes {
-    type Target = Bytes;
+impl Deref for CachedBlock {
+    type Target = SharedBlock;
 
     #[inline]
-    fn deref(&self) -> &Bytes {
+    fn deref(&self) -> &SharedBlock {
         self.0.as_ref().expect("only a block that is there is answered")
     }
 }
@@ -131,24 +132,24 @@ impl TableBlocks {
 
     /// The block of a number, if it is in memory.
     #[inline]
-    pub fn get(&self, block: usize) -> Option<CachedBytes> {
-        let slot = &self.slots[block];
+    pub(crate) fn get(&self, block: usize) -> Option<CachedBlock> {
+        let slot = self.slots.get(block)?;
         let found = slot.block.load();
         if found.is_none() {
-            self.cache.misses.fetch_add(1, Ordering::Relaxed);
+            self.cache.misses.add_one();
             return None;
         }
-        self.cache.hits.fetch_add(1, Ordering::Relaxed);
+        self.cache.hits.add_one();
         let uses = slot.uses.load(Ordering::Relaxed);
         if uses < USES_MAX {
             // A use that is lost to another thread's matters little.
             slot.uses.store(uses + 1, Ordering::Relaxed);
         }
-        Some(CachedBytes(found))
+        Some(CachedBlock(found))
     }
 
-    /// Asks the processor for what holds a block, and answers where the block's bytes are and about how many:
-    /// to ask for those too, before `get` waits for what holds them. `None` where none was ever in memory.
+    /// Where a block's bytes are and about how many, to ask the processor for them before `get` waits for what
+    /// stands before them. `None` where none was ever in memory.
     #[inline]
     pub fn expect(&self, block: usize) -> Option<(*const u8, usize)> {
         let slot = self.slots.get(block)?;
@@ -156,14 +157,13 @@ impl TableBlocks {
         if front.is_null() {
             return None;
         }
-        prefetch(slot.holder.load(Ordering::Relaxed).cast());
         Some((front, usize::from(slot.length.load(Ordering::Relaxed)) * LENGTH_UNIT))
     }
 
-    /// Tells of a block that was missed and read; whether it is kept is for the cache to say. Requires: its
-    /// checksum was checked, and `raw` holds no other memory than its own.
-    pub fn offer(&self, block: usize, raw: &Bytes) {
-        self.cache.shard(block).offer(&self.slots, block, raw);
+    /// Tells of a block that was missed and read; whether a copy of it is kept is for the cache to say.
+    /// Requires: its checksum was checked.
+    pub fn offer(&self, block: usize, raw: &[u8]) {
+        self.cache.shard(block).offer(&self.cache.memory, &self.slots, block, raw);
     }
 
     /// Memory of the slots themselves.
@@ -185,7 +185,7 @@ impl Drop for TableBlocks {
 }
 
 /// What a block takes of the cache.
-fn weight(raw: &Bytes) -> u64 {
+fn weight(raw: &[u8]) -> u64 {
     raw.len() as u64 + OVERHEAD_BYTES
 }
 
@@ -227,7 +227,7 @@ impl Shard {
         }
     }
 
-    fn offer(&self, slots: &Arc<[Slot]>, block: usize, raw: &Bytes) {
+    fn offer(&self, memory: &Arc<BlockMemory>, slots: &Arc<[Slot]>, block: usize, raw: &[u8]) {
         let (slot, weight) = (&slots[block], weight(raw));
         if weight > self.capacity_bytes {
             return;
@@ -240,12 +240,11 @@ impl Shard {
         if slot.block.load().is_some() {
             return;
         }
+        let Some(held) = memory.copy(raw) else { return };
         slot.uses.store(0, Ordering::Relaxed);
-        let held = Arc::new(raw.clone());
         let length = u16::try_from(raw.len() / LENGTH_UNIT).unwrap_or(u16::MAX);
         slot.length.store(length, Ordering::Relaxed);
-        slot.front.store(raw.as_ptr().cast_mut(), Ordering::Relaxed);
-        slot.holder.store(Arc::as_ptr(&held).cast_mut(), Ordering::Relaxed);
+        slot.front.store(held.as_ptr().cast_mut(), Ordering::Relaxed);
         slot.block.store(Some(held));
         self.bytes.fetch_add(weight, Ordering::Relaxed);
         clock.push_back(ClockPlace { slots: slots.clone(), block });
@@ -306,8 +305,8 @@ mod tests {
         table
     }
 
-    fn raw(block: usize) -> Bytes {
-        Bytes::from(vec![block as u8; 1000])
+    fn raw(block: usize) -> Vec<u8> {
+        vec![block as u8; 1000]
     }
 
     fn held(table: &TableBlocks, blocks: std::ops::Range<usize>) -> usize {
@@ -323,7 +322,7 @@ mod tests {
         assert!(a.get(0).is_none() && b.get(1).is_none());
         assert!(a.expect(0).is_none() && a.expect(3).is_none());
         let found = a.get(1).unwrap();
-        assert_eq!(**found, raw(1));
+        assert_eq!(**found, *raw(1));
         assert_eq!(a.expect(1), Some((found.as_ptr(), 1000)));
         assert_eq!((cache.hits(), cache.misses()), (1, 2));
         assert_eq!(cache.bytes(), 1000 + OVERHEAD_BYTES);
@@ -391,7 +390,7 @@ mod tests {
         }
         assert!(table.get(7).is_none());
         drop(table);
-        assert_eq!(**looked_at, raw(7));
+        assert_eq!(**looked_at, *raw(7));
     }
 
     #[test]
@@ -421,7 +420,7 @@ mod tests {
                         for step in 0..100 {
                             let block = (thread * 7919 + round * 104_729 + step * 31) % 500;
                             match shared.get(block) {
-                                Some(found) => assert_eq!(**found, raw(block)),
+                                Some(found) => assert_eq!(**found, *raw(block)),
                                 None => shared.offer(block, &raw(block)),
                             }
                         }

@@ -28,6 +28,7 @@ mod test_fs;
 // File formats: bytes in, bytes out; no threads, no state of a store.
 pub mod file_cache;
 pub mod recent_keys;
+mod block_memory;
 pub mod block_cache;
 pub mod journal;
 pub mod sstable;

@@ -18,7 +18,7 @@ use crate::key::SeqNo;
 use crate::options::Reading;
 use crate::range_tombstone::RangeTombstones;
 use crate::sstable::block::{Block, Spacing};
-use crate::sstable::fences::Fences;
+use crate::sstable::fences::{BlockHandle, Fences};
 use crate::sstable::footer::{FOOTER_BYTES, Footer};
 use crate::sstable::point_index::{Candidates, Place, PointIndex};
 use crate::sstable::properties::Properties;
@@ -242,11 +242,15 @@ impl Table {
     /// The raw bytes of a block.
     #[inline]
     pub(super) fn block_bytes(&self, block: usize, purpose: Purpose) -> Result<BlockBytes<'_>> {
-        let handle = self.fences.handle(block).ok_or_else(|| {
+        self.source.block(block, || self.handle(block), purpose)
+    }
+
+    #[inline]
+    fn handle(&self, block: usize) -> Result<BlockHandle> {
+        self.fences.handle(block).ok_or_else(|| {
             let offset = self.footer.point_index.offset;
             self.source.corruption(offset, "the point index names a block that does not exist")
-        })?;
-        self.source.block(block, handle, purpose)
+        })
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::block_cache::{BlockCache, CachedBytes, TableBlocks};
+use crate::block_cache::{BlockCache, CachedBlock, TableBlocks};
 use crate::error::{Error, Result};
 use crate::file_cache::FileCache;
 use crate::head::{BodyRef, Entry, EntryRef};
@@ -51,7 +51,7 @@ pub(super) enum BlockBytes<'a> {
         range: Range<usize>,
     },
     /// From the block cache.
-    Cached(CachedBytes),
+    Cached(CachedBlock),
     /// Read just now.
     Read(Bytes),
 }
@@ -62,7 +62,8 @@ impl BlockBytes<'_> {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             BlockBytes::Mapped { map, range } => &map[range.clone()],
-            whole => whole.owner(),
+            BlockBytes::Cached(raw) => raw,
+            BlockBytes::Read(raw) => raw,
         }
     }
 
@@ -70,16 +71,6 @@ impl BlockBytes<'_> {
     #[inline]
     pub(super) fn is_cached(&self) -> bool {
         matches!(self, BlockBytes::Cached(_))
-    }
-
-    /// What holds the bytes.
-    #[inline]
-    pub(super) fn owner(&self) -> &Bytes {
-        match self {
-            BlockBytes::Mapped { map, .. } => map,
-            BlockBytes::Cached(raw) => raw,
-            BlockBytes::Read(raw) => raw,
-        }
     }
 
     /// An entry of the block, to keep. Little is copied out of a block in memory: to count one more user of
@@ -90,10 +81,11 @@ impl BlockBytes<'_> {
             BodyRef::Inline(value) => value.len(),
             BodyRef::Ref(_) | BodyRef::Delete => 0,
         };
-        let is_mapped = matches!(self, BlockBytes::Mapped { .. });
-        match is_mapped || inline_bytes + entry.attributes.len() > COPIED_BYTES_MAX {
-            true => entry.slices_of(self.owner()),
-            false => entry.to_entry(),
+        match self {
+            BlockBytes::Mapped { map, .. } => entry.slices_of(map),
+            _ if inline_bytes + entry.attributes.len() <= COPIED_BYTES_MAX => entry.to_entry(),
+            BlockBytes::Cached(raw) => entry.slices_of(&raw.to_bytes()),
+            BlockBytes::Read(raw) => entry.slices_of(raw),
         }
     }
 
@@ -101,7 +93,7 @@ impl BlockBytes<'_> {
     pub(super) fn into_bytes(self) -> Bytes {
         match self {
             BlockBytes::Mapped { map, range } => map.slice(range),
-            BlockBytes::Cached(raw) => raw.clone(),
+            BlockBytes::Cached(raw) => raw.to_bytes(),
             BlockBytes::Read(raw) => raw,
         }
     }
@@ -190,7 +182,7 @@ impl TableSource {
     }
 
     /// Where a block's bytes are if it is in the block cache, and about how many; a hint, not to be read
-    /// from. What leads to them is asked for.
+    /// from.
     #[inline]
     pub(super) fn expect_cached(&self, block: usize) -> Option<(*const u8, usize)> {
         self.blocks.get()?.expect(block)
@@ -226,20 +218,24 @@ impl TableSource {
         Ok(raw)
     }
 
-    /// The raw bytes of data block `block`.
+    /// The raw bytes of data block `block`. `handle` tells where it is in the file, which one in the block cache
+    /// need not wait for.
     #[inline]
     pub(super) fn block(
         &self,
         block: usize,
-        handle: BlockHandle,
+        handle: impl FnOnce() -> Result<BlockHandle>,
         purpose: Purpose,
     ) -> Result<BlockBytes<'_>> {
-        if let SourceBytes::Mapped { map, verified, .. } = &self.bytes
-            && purpose != Purpose::Pass
-            && let map = map.own()
-            && let Some(range) = self.mapped_block(map, verified, block, handle)?
-        {
-            return Ok(BlockBytes::Mapped { map, range });
+        if purpose == Purpose::Pass {
+            return Ok(BlockBytes::Read(self.verified(handle()?, true)?));
+        }
+        if let SourceBytes::Mapped { map, verified, .. } = &self.bytes {
+            let (map, handle) = (map.own(), handle()?);
+            return match self.mapped_block(map, verified, block, handle)? {
+                Some(range) => Ok(BlockBytes::Mapped { map, range }),
+                None => self.cached_block(block, || Ok(handle), purpose),
+            };
         }
         self.cached_block(block, handle, purpose)
     }
@@ -279,21 +275,19 @@ impl TableSource {
         Ok(Some(range))
     }
 
+    #[inline]
     fn cached_block(
         &self,
         block: usize,
-        handle: BlockHandle,
+        handle: impl FnOnce() -> Result<BlockHandle>,
         purpose: Purpose,
     ) -> Result<BlockBytes<'_>> {
-        if purpose == Purpose::Pass {
-            return Ok(BlockBytes::Read(self.verified(handle, true)?));
-        }
         let new_blocks = || TableBlocks::new(self.cache.clone(), self.block_count);
         let blocks = self.blocks.get_or_init(new_blocks);
         if let Some(raw) = blocks.get(block) {
             return Ok(BlockBytes::Cached(raw));
         }
-        let raw = self.verified(handle, purpose != Purpose::Lookup { wait: false })?;
+        let raw = self.verified(handle()?, purpose != Purpose::Lookup { wait: false })?;
         blocks.offer(block, &raw);
         Ok(BlockBytes::Read(raw))
     }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::{DiskWaits, Distribution, Exit, Stage, Stages};
 use crate::vfs::cycles;
-use crate::vfs::thread_number::{SHARED_NUMBER, thread_number};
+use crate::vfs::thread_number::{SHARED_NUMBER, add, thread_number};
 use crate::waits;
 
 /// Where the times and counts of one store go.
@@ -27,7 +27,7 @@ pub struct Recorder {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard {
-    /// One thread at a time counts here, and needs none of the processor's locked operations for it.
+    /// One thread at a time counts here.
     is_own: bool,
     exits: [AtomicU64; Exit::COUNT],
     gets: AtomicU64,
@@ -224,11 +224,7 @@ impl Shard {
 
     #[inline]
     fn add(&self, counter: &AtomicU64, count: u64) {
-        if self.is_own {
-            counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
-        } else {
-            counter.fetch_add(count, Ordering::Relaxed);
-        }
+        add(counter, count, self.is_own);
     }
 
     fn record_ns(&self, stage: Stage, ns: u64) {

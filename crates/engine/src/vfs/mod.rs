@@ -16,6 +16,7 @@ pub mod cycles;
 pub mod disk;
 pub mod faulty;
 pub(crate) mod handles;
+pub(crate) mod huge_pages;
 pub mod memory;
 pub mod prefetch;
 pub(crate) mod thread_number;

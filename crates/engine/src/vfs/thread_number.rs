@@ -1,6 +1,6 @@
 //! Small numbers of threads, for what they count apart so that none waits for another's processor.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Threads that live at a time and have a number each; those beyond share one.
 pub(crate) const OWN_NUMBERS: usize = 16;
@@ -19,6 +19,41 @@ thread_local! {
 #[inline]
 pub(crate) fn thread_number() -> usize {
     NUMBER.try_with(|number| number.0).unwrap_or(SHARED_NUMBER)
+}
+
+/// Adds to a counter; to one that `is_own`, to which one thread at a time adds, without one of the processor's
+/// locked operations, which wait for all loads before them.
+#[inline]
+pub(crate) fn add(counter: &AtomicU64, count: u64, is_own: bool) {
+    if is_own {
+        counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+    } else {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// A count that threads add to apart.
+#[derive(Debug, Default)]
+pub(crate) struct Count {
+    of_thread: [OwnLine; SHARED_NUMBER + 1],
+}
+
+/// Two cache lines, as processors fetch neighbours.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct OwnLine(AtomicU64);
+
+impl Count {
+    #[inline]
+    pub(crate) fn add_one(&self) {
+        let number = thread_number();
+        add(&self.of_thread[number].0, 1, number != SHARED_NUMBER);
+    }
+
+    /// What all threads added.
+    pub(crate) fn sum(&self) -> u64 {
+        self.of_thread.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
+    }
 }
 
 struct Number(usize);

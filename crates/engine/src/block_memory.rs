@@ -1,0 +1,229 @@
+//! Where cached blocks are: memory of their own in huge pages, each block with the count of its users.
+//!
+//! A block and its count are one piece, so that whoever takes hold of a block waits for one line and not for
+//! two, and the pieces lie close together in pages that the processor's tables remember. The allocator in it is
+//! `talc`'s (after Lea's, with bins and boundary tags); pages in which no block is left go back to the system.
+
+use std::alloc::Layout;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+use arc_swap::RefCnt;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use talc::base::Talc;
+use talc::base::binning::DefaultBinning;
+use talc::source::GlobalAllocSource;
+
+use crate::vfs::huge_pages::{HUGE_PAGE_BYTES, HugePages};
+
+/// Memory of a block besides its bytes: its header, and the allocator's part.
+pub(crate) const BLOCK_OVERHEAD_BYTES: usize = size_of::<Header>() + size_of::<usize>();
+
+/// More users than any program has; more is a fault in counting.
+const USERS_MAX: usize = isize::MAX as usize;
+
+/// Memory for blocks.
+#[derive(Debug)]
+pub(crate) struct BlockMemory {
+    pieces: Mutex<Talc<GlobalAllocSource<HugePages>, DefaultBinning>>,
+}
+
+impl BlockMemory {
+    /// Memory that takes nothing from the system until the first block comes.
+    pub(crate) fn new() -> Arc<BlockMemory> {
+        let source = GlobalAllocSource::with_block_size(HugePages, HUGE_PAGE_BYTES);
+        Arc::new(BlockMemory { pieces: Mutex::new(Talc::new(source)) })
+    }
+
+    /// A copy of a block; `None` if the system has no memory for it.
+    pub(crate) fn copy(self: &Arc<Self>, raw: &[u8]) -> Option<SharedBlock> {
+        let layout = layout_of(raw.len())?;
+        // SAFETY: the layout has the size of a header at least.
+        let piece = unsafe { self.pieces.lock().allocate(layout) }?;
+        let header = piece.cast::<Header>();
+        let memory = ManuallyDrop::new(self.clone());
+        let users = AtomicUsize::new(1);
+        // SAFETY: the piece was given for this layout: a header, and behind it so many bytes. Nobody else knows
+        // of it yet.
+        unsafe {
+            header.write(Header { users, length: raw.len(), memory });
+            let bytes = header.add(1).cast::<u8>();
+            bytes.copy_from_nonoverlapping(NonNull::from(raw).cast(), raw.len());
+        }
+        Some(SharedBlock { header })
+    }
+}
+
+/// A header and so many bytes behind it.
+fn layout_of(length: usize) -> Option<Layout> {
+    let (layout, start) = Layout::new::<Header>().extend(Layout::array::<u8>(length).ok()?).ok()?;
+    debug_assert_eq!(start, size_of::<Header>());
+    Some(layout)
+}
+
+/// What stands before a block's bytes.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Header {
+    users: AtomicUsize,
+    length: usize,
+    /// Where the piece goes in the end; dropped after it.
+    memory: ManuallyDrop<Arc<BlockMemory>>,
+}
+
+/// A block, and one of its users; the memory is free when the last is dropped.
+#[derive(Debug)]
+pub(crate) struct SharedBlock {
+    header: NonNull<Header>,
+}
+
+// SAFETY: it owns a part in a block that never changes after `BlockMemory::copy`, and whose users are
+// counted by an atomic; the memory it goes back to is behind a lock.
+unsafe impl Send for SharedBlock {}
+// SAFETY: as above.
+unsafe impl Sync for SharedBlock {}
+
+impl SharedBlock {
+    fn header(&self) -> &Header {
+        // SAFETY: written by `BlockMemory::copy`, and there until the last user, which this may be, is gone.
+        unsafe { self.header.as_ref() }
+    }
+
+    /// The block as `Bytes`, as one more user of it.
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        Bytes::from_owner(self.clone())
+    }
+}
+
+impl Deref for SharedBlock {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        let length = self.header().length;
+        // SAFETY: `BlockMemory::copy` wrote so many bytes behind the header, which never change.
+        unsafe { std::slice::from_raw_parts(self.header.add(1).cast::<u8>().as_ptr(), length) }
+    }
+}
+
+impl AsRef<[u8]> for SharedBlock {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Clone for SharedBlock {
+    #[inline]
+    fn clone(&self) -> SharedBlock {
+        // As `Arc`: who has one may make another without seeing anything newly.
+        let before = self.header().users.fetch_add(1, Ordering::Relaxed);
+        assert!(before < USERS_MAX, "a block's users are counted in a word");
+        SharedBlock { header: self.header }
+    }
+}
+
+impl Drop for SharedBlock {
+    #[inline]
+    fn drop(&mut self) {
+        // As `Arc`: what every user did with the block happens before the last gives it back.
+        if self.header().users.fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            give_back(self.header);
+        }
+    }
+}
+
+/// Requires: the last user of the block is gone.
+#[cold]
+fn give_back(header: NonNull<Header>) {
+    // SAFETY: nobody uses the header any more, whose part in the memory is taken out once.
+    let (memory, length) = unsafe {
+        let header = &mut *header.as_ptr();
+        (ManuallyDrop::take(&mut header.memory), header.length)
+    };
+    let layout = layout_of(length).expect("the block was allocated by this layout");
+    // SAFETY: `BlockMemory::copy` was given the piece by this memory for the same layout.
+    unsafe { memory.pieces.lock().deallocate(header.as_ptr().cast(), layout) };
+}
+
+// SAFETY: as `Arc`, a pointer to the header stands for one user, who is neither counted nor dropped by
+// turning one into the other.
+unsafe impl RefCnt for SharedBlock {
+    type Base = Header;
+
+    fn into_ptr(block: SharedBlock) -> *mut Header {
+        ManuallyDrop::new(block).header.as_ptr()
+    }
+
+    fn as_ptr(block: &SharedBlock) -> *mut Header {
+        block.header.as_ptr()
+    }
+
+    unsafe fn from_ptr(header: *const Header) -> SharedBlock {
+        // SAFETY: by the caller's word it came from `into_ptr`, which never answers null.
+        SharedBlock { header: unsafe { NonNull::new_unchecked(header.cast_mut()) } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(number: usize) -> Vec<u8> {
+        vec![number as u8; number * 37 % 9000]
+    }
+
+    #[test]
+    fn blocks_stay_as_they_are_whatever_comes_and_goes() {
+        let memory = BlockMemory::new();
+        let mut held: Vec<(usize, SharedBlock)> = Vec::new();
+        for number in 0..3000 {
+            held.push((number, memory.copy(&block(number)).unwrap()));
+            if number % 3 == 0 {
+                held.swap_remove(number * 7919 % held.len());
+            }
+        }
+        held.iter().for_each(|(number, held)| assert_eq!(**held, *block(*number)));
+    }
+
+    #[test]
+    fn a_block_outlives_whoever_made_it_for_as_long_as_it_has_users() {
+        let memory = BlockMemory::new();
+        let weak = Arc::downgrade(&memory);
+        let first = memory.copy(b"some block").unwrap();
+        let (second, bytes) = (first.clone(), first.to_bytes());
+        drop((memory, first));
+        assert_eq!(second.as_ref(), b"some block");
+        drop(second);
+        assert_eq!(bytes.slice(5..), "block");
+        assert!(weak.upgrade().is_some());
+        drop(bytes);
+        assert!(weak.upgrade().is_none(), "the last block takes the memory with it");
+    }
+
+    #[test]
+    fn threads_that_share_and_drop_blocks_leave_none() {
+        let memory = BlockMemory::new();
+        let shared: Vec<SharedBlock> =
+            (0..50).map(|number| memory.copy(&block(number)).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (memory, shared) = (&memory, &shared);
+                scope.spawn(move || {
+                    for round in 0..2000 {
+                        let number = (thread * 31 + round) % 50;
+                        let (old, new) = (shared[number].clone(), memory.copy(&block(round)));
+                        assert_eq!(*old, *block(number));
+                        assert_eq!(*new.unwrap(), *block(round));
+                    }
+                });
+            }
+        });
+        drop(shared);
+        assert_eq!(Arc::strong_count(&memory), 1);
+    }
+}
