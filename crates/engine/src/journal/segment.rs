@@ -22,16 +22,11 @@ use crate::file_name;
 use crate::options::Reading;
 use crate::stages::Recorder;
 use crate::vfs::handles::{Handles, handles_of};
-use crate::vfs::prefetch::{prefetch_range, touch};
+use crate::vfs::prefetch::{bytes_at_once, prefetch_range, touch};
 use crate::vfs::{Advice, File, FileSystem};
 
 /// Bytes of the smallest page that the system reads.
 const PAGE_BYTES: u64 = 4 << 10;
-
-/// Of a value that is read soon so much is asked for; the processor goes on by itself. A core waits for 12
-/// to 16 lines at a time, and whoever asks for more waits with it: of values of 1 KiB a scan takes 0.90,
-/// 0.86, 0.77 and 1 of the time with 256 bytes, 512, 768 and all.
-const PREFETCHED_BYTES: usize = 768;
 
 /// Of a value that is read now so many lines are waited for at once.
 const TOUCHED_BYTES: usize = 4 << 10;
@@ -346,7 +341,7 @@ impl Segment {
     /// Asks the processor for the front of a value that will be read soon, if the file is mapped. Without,
     /// each value of a scan is waited for anew: they lie in the order in which they were written.
     pub fn prefetch_value(&self, offset: u64, len: u32) {
-        let len = (len as usize).min(PREFETCHED_BYTES);
+        let len = (len as usize).min(bytes_at_once());
         let Some(end) = offset.checked_add(len as u64).filter(|&end| end <= self.end()) else {
             return;
         };
