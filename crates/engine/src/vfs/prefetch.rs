@@ -1,6 +1,5 @@
 //! Asking the processor for memory ahead of its use.
 
-
 use std::sync::LazyLock;
 
 /// Bytes of a cache line, on the processors that matter here; where it is wrong, it is only slower.
