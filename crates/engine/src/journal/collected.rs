@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::file_name;
 use crate::head::Entry;
 use crate::key::ValueKind;
-use crate::vfs::File;
+use crate::vfs::{File, PIECE_BYTES};
 
 /// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -142,8 +142,8 @@ impl CollectedWriter {
             meta_crc: 0,
         };
         self.push_record(header, &[])?;
-        self.flush()?;
-        let end = self.buffer_at;
+        let end = self.offset();
+        self.write_upto(end)?;
         let temporary = &self.temporary;
         let path = file_name::segment(&self.files.dir, self.header.number);
         self.file
@@ -179,15 +179,19 @@ impl CollectedWriter {
         self.buffer.extend_from_slice(value);
         let padded = self.buffer.len().next_multiple_of(RECORD_ALIGNMENT as usize);
         self.buffer.resize(padded, 0);
-        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+        if self.buffer.len() < BUFFER_BYTES {
+            return Ok(());
+        }
+        self.write_upto(self.offset() / PIECE_BYTES * PIECE_BYTES)
     }
 
-    fn flush(&mut self) -> Result<()> {
-        let written = self.file.write_all_at(&self.buffer, self.buffer_at);
+    fn write_upto(&mut self, end: u64) -> Result<()> {
+        let (at, bytes) = (self.buffer_at, (end - self.buffer_at) as usize);
+        let written = self.file.write_all_at(&self.buffer[..bytes], at);
         written.map_err(|source| Error::io("write", &self.temporary, source))?;
-        self.file.start_writeback(self.buffer_at, self.buffer.len() as u64);
-        self.buffer_at += self.buffer.len() as u64;
-        self.buffer.clear();
+        self.file.start_writeback(at, bytes as u64);
+        self.buffer_at = end;
+        self.buffer.drain(..bytes);
         self.buffer.shrink_to(2 * BUFFER_BYTES);
         Ok(())
     }

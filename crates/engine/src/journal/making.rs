@@ -10,13 +10,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::ahead::{AheadMap, PIECE_BYTES};
+use super::ahead::AheadMap;
 use super::record::Salt;
 use super::segment::{JournalFiles, Segment};
 use super::segment_header::{SegmentHeader, SegmentType};
 use crate::error::{Error, Result};
 use crate::file_name;
 use crate::vfs::File;
+
+/// A file whose records are written and synced one by one is zeroed in pieces of this. The page cache holds
+/// a piece as one page, and a sync looks through all of it: with pieces of 64 KiB a put takes 89 us, with
+/// larger ones 95 to 103.
+const ZEROS_BYTES: u64 = 64 << 10;
 
 /// How segments are made.
 #[derive(Debug, Clone, Copy)]
@@ -208,9 +213,9 @@ impl SegmentMaker {
         let file = file.map_err(|source| Error::io("create", temporary, source))?;
         file.allocate(capacity).map_err(|source| Error::io("allocate", temporary, source))?;
         if self.options.writes_new_files() {
-            let zeros = vec![0; PIECE_BYTES.min(capacity) as usize];
-            for offset in (0..capacity).step_by(PIECE_BYTES as usize) {
-                let piece = PIECE_BYTES.min(capacity - offset) as usize;
+            let zeros = vec![0; ZEROS_BYTES.min(capacity) as usize];
+            for offset in (0..capacity).step_by(ZEROS_BYTES as usize) {
+                let piece = ZEROS_BYTES.min(capacity - offset) as usize;
                 file.write_all_at(&zeros[..piece], offset)
                     .map_err(|source| Error::io("write", temporary, source))?;
             }

@@ -23,13 +23,10 @@ use crate::sstable::point_index::{BLOCKS_MAX, BUCKET_BYTES, Place, PointIndexBui
 use crate::sstable::properties::{Properties, PropertiesBuilder};
 use crate::sstable::range_deletions;
 use crate::stages::Stopwatch;
-use crate::vfs::File;
+use crate::vfs::{File, PIECE_BYTES};
 
 /// Largest inline value. A longer one belongs in the journal.
 pub const INLINE_BYTES_MAX: usize = 512 << 10;
-
-/// Bytes gathered before they are written.
-const WRITE_BYTES: usize = 256 << 10;
 
 /// Bytes written before the system is asked to start writing them back, so that the sync at the end
 /// finds little left to do.
@@ -260,7 +257,7 @@ impl TableBuilder {
     }
 }
 
-/// The file, written in large pieces.
+/// The file, written in whole pieces of the page cache.
 struct Output {
     file: Arc<dyn File>,
     path: PathBuf,
@@ -276,7 +273,7 @@ struct Output {
 
 impl Output {
     fn new(file: Arc<dyn File>, path: PathBuf, number: u64, times: Arc<BuildTimes>) -> Self {
-        let buffer = Vec::with_capacity(WRITE_BYTES + BLOCK_BYTES_MAX);
+        let buffer = Vec::with_capacity(PIECE_BYTES as usize + BLOCK_BYTES_MAX);
         Output { file, path, number, buffer, offset: 0, started: 0, times }
     }
 
@@ -301,33 +298,40 @@ impl Output {
         self.appended(bytes.len())
     }
 
-    /// Counts bytes that were put into the buffer, and writes it out when it is large.
+    /// Counts bytes that were put into the buffer, and writes out the pieces that are whole.
     fn appended(&mut self, bytes: usize) -> Result<()> {
         self.offset += bytes as u64;
-        if self.buffer.len() < WRITE_BYTES {
+        let end = self.offset / PIECE_BYTES * PIECE_BYTES;
+        if end <= self.written() {
             return Ok(());
         }
-        self.write_buffer()?;
-        if self.offset - self.started >= WRITEBACK_BYTES {
-            let (from, bytes) = (self.started, self.offset - self.started);
+        self.write_upto(end)?;
+        if end - self.started >= WRITEBACK_BYTES {
+            let (from, bytes) = (self.started, end - self.started);
             self.times.contents.time(|| self.file.start_writeback(from, bytes));
-            self.started = self.offset;
+            self.started = end;
         }
         Ok(())
     }
 
-    fn write_buffer(&mut self) -> Result<()> {
-        let written = self.offset - self.buffer.len() as u64;
+    /// Bytes written.
+    fn written(&self) -> u64 {
+        self.offset - self.buffer.len() as u64
+    }
+
+    fn write_upto(&mut self, end: u64) -> Result<()> {
+        let written = self.written();
+        let bytes = (end - written) as usize;
         self.times
             .contents
-            .time(|| self.file.write_all_at(&self.buffer, written))
+            .time(|| self.file.write_all_at(&self.buffer[..bytes], written))
             .map_err(|source| Error::io("write", &self.path, source))?;
-        self.buffer.clear();
+        self.buffer.drain(..bytes);
         Ok(())
     }
 
     fn finish(&mut self) -> Result<u64> {
-        self.write_buffer()?;
+        self.write_upto(self.offset)?;
         self.times
             .contents
             .time(|| self.file.sync_data())

@@ -25,8 +25,8 @@ use mapping::DiskSegmentMap;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o700);
 
-/// Zeros are written in pieces of this size where the disk can't reserve space.
-const ZEROS_BYTES: usize = 64 << 10;
+/// Most zeros that are written at once.
+const ZEROS_BYTES: usize = super::PIECE_BYTES as usize;
 
 /// Zeros to write.
 static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];

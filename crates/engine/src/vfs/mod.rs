@@ -29,6 +29,13 @@ pub use memory::{CrashMode, MemoryFileSystem, MemoryImage};
 #[cfg(test)]
 mod suite;
 
+/// What is written at once, and begins and ends at multiples of this, the page cache holds as one page
+/// where the file system can (ext4 from Linux 6.16 on). A larger page costs less to make and to let go, and
+/// a reader that meets it for the first time has all of it mapped: of 128 MiB in pieces of 64 KiB, 256 KiB
+/// and 1 MiB zeros take 27, 19 and 17 ms, mapping for stores 13, 10 and 12, and what a reader waits for
+/// each 64 KiB that it comes to 1.8, 0.7 and 0.45 us. A store anywhere in a page writes all of it back.
+pub const PIECE_BYTES: u64 = 256 << 10;
+
 /// A tree of files. Errors are plain `io::Error`; the caller adds operation and path.
 ///
 /// Durability, as on Linux: file contents are durable after `File::sync_data`; a new name, a rename,
