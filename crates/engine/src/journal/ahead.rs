@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::segment_header::SEGMENT_HEADER_BYTES;
 use crate::error::{Error, Result};
-use crate::vfs::{self, SegmentMap};
+use crate::vfs::{PIECE_BYTES, SegmentMap};
 
 /// Bytes that are written with zeros before they are needed.
 const ZEROED_AHEAD_BYTES: u64 = 4 << 20;
@@ -25,7 +25,7 @@ const ZEROED_AHEAD_BYTES: u64 = 4 << 20;
 const BACKED_AHEAD_BYTES: u64 = 512 << 10;
 
 /// Pages are mapped in pieces that end at multiples of this.
-const PIECE_BYTES: u64 = 64 << 10;
+const MAPPED_PIECE_BYTES: u64 = 64 << 10;
 
 /// Bytes a writer backs when the thread has not come by.
 const CATCH_UP_BYTES: u64 = 128 << 10;
@@ -103,7 +103,7 @@ impl AheadMap {
         let backed = self.backed.load(Ordering::Acquire);
         let zeroed = self.zeroed.load(Ordering::Relaxed);
         if is_near(backed, BACKED_AHEAD_BYTES) {
-            self.back((backed + 1).next_multiple_of(PIECE_BYTES).min(self.capacity), path)?;
+            self.back((backed + 1).next_multiple_of(MAPPED_PIECE_BYTES).min(self.capacity), path)?;
         } else if is_near(zeroed, ZEROED_AHEAD_BYTES) {
             self.zero(zeroed + 1, path)?;
         } else {
@@ -126,7 +126,7 @@ impl AheadMap {
     fn zero(&self, end: u64, path: &Path) -> Result<()> {
         let from = self.zeroed.load(Ordering::Relaxed);
         if from < end {
-            let end = end.next_multiple_of(vfs::PIECE_BYTES).min(self.capacity);
+            let end = end.next_multiple_of(PIECE_BYTES).min(self.capacity);
             let zeroed = self.map.write_zeros(from, end - from);
             zeroed.map_err(|source| Error::io("populate", path, source))?;
             self.zeroed.store(end, Ordering::Relaxed);

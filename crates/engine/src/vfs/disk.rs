@@ -16,7 +16,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
-use super::{Advice, File, FileSystem, SegmentMap};
+use super::{Advice, File, FileSystem, PIECE_BYTES, SegmentMap};
 
 mod mapping;
 
@@ -26,7 +26,7 @@ const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o700);
 
 /// Most zeros that are written at once.
-const ZEROS_BYTES: usize = super::PIECE_BYTES as usize;
+const ZEROS_BYTES: usize = PIECE_BYTES as usize;
 
 /// Zeros to write.
 static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
