@@ -68,6 +68,11 @@ impl BlockCache {
         &self.recent_keys
     }
 
+    /// Where its blocks are, with room for what else is read all over.
+    pub(crate) fn memory(&self) -> &Arc<BlockMemory> {
+        &self.memory
+    }
+
     /// Bytes held now, bookkeeping included.
     pub fn bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.bytes.load(Ordering::Relaxed)).sum()

@@ -1,10 +1,11 @@
-//! Where cached blocks are: memory of their own in huge pages, each block with the count of its users.
+//! Where cached blocks are, and indexes that are not in a map: memory of their own in huge pages, each block
+//! with the count of its users.
 //!
 //! A block and its count are one piece, so that whoever takes hold of a block waits for one line and not for
 //! two, and the pieces lie close together in pages that the processor's tables remember. The allocator in it is
 //! `talc`'s (after Lea's, with bins and boundary tags); pages in which no block is left go back to the system.
 
-use std::alloc::Layout;
+use std::alloc::{Layout, handle_alloc_error};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -56,6 +57,55 @@ impl BlockMemory {
         }
         Some(SharedBlock { header })
     }
+
+    /// A copy of what is in whole lines, for as long as it is used. If the system has no memory for it, the
+    /// process ends, as it does for other collections.
+    pub(crate) fn copy_lines(self: &Arc<Self>, lines: &[CacheLine]) -> Bytes {
+        if lines.is_empty() {
+            return Bytes::new();
+        }
+        let layout = layout_of_lines(lines.len());
+        // SAFETY: there is a line, so that the layout has a size.
+        let piece = unsafe { self.pieces.lock().allocate(layout) };
+        let start = piece.unwrap_or_else(|| handle_alloc_error(layout)).cast::<CacheLine>();
+        // SAFETY: the piece was given for so many lines, and nobody else knows of it yet.
+        unsafe { start.copy_from_nonoverlapping(NonNull::from(lines).cast(), lines.len()) };
+        Bytes::from_owner(Lines { start, count: lines.len(), memory: self.clone() })
+    }
+}
+
+/// What the processor fetches at once.
+pub(crate) type CacheLine = [u8; 64];
+
+/// Lines in this memory, each of them one line of the processor's caches.
+#[derive(Debug)]
+struct Lines {
+    start: NonNull<CacheLine>,
+    count: usize,
+    memory: Arc<BlockMemory>,
+}
+
+// SAFETY: it owns its lines, which never change; the memory they go back to is behind a lock.
+unsafe impl Send for Lines {}
+
+impl AsRef<[u8]> for Lines {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `BlockMemory::copy_lines` wrote so many, which are there until this is dropped.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }.as_flattened()
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        let layout = layout_of_lines(self.count);
+        // SAFETY: `BlockMemory::copy_lines` was given the piece by this memory for the same layout.
+        unsafe { self.memory.pieces.lock().deallocate(self.start.as_ptr().cast(), layout) };
+    }
+}
+
+fn layout_of_lines(count: usize) -> Layout {
+    let lines = Layout::array::<CacheLine>(count).and_then(|l| l.align_to(size_of::<CacheLine>()));
+    lines.expect("a slice of them is in memory")
 }
 
 /// A header and so many bytes behind it.
@@ -203,6 +253,24 @@ mod tests {
         assert!(weak.upgrade().is_some());
         drop(bytes);
         assert!(weak.upgrade().is_none(), "the last block takes the memory with it");
+    }
+
+    #[test]
+    fn lines_begin_where_the_processors_do_and_last_for_as_long_as_they_are_used() {
+        let memory = BlockMemory::new();
+        let weak = Arc::downgrade(&memory);
+        let lines = |count: usize| (0..count).map(|at| [at as u8; 64]).collect::<Vec<CacheLine>>();
+        let mut held = Vec::new();
+        for count in [1, 7, 40_000, 0, 3] {
+            let _between = memory.copy(&block(count));
+            held.push((count, memory.copy_lines(&lines(count))));
+        }
+        drop(memory);
+        for (count, copy) in held {
+            assert_eq!(copy.as_ptr().align_offset(64).min(count), 0);
+            assert_eq!(copy, lines(count).as_flattened());
+        }
+        assert!(weak.upgrade().is_none(), "the last lines take the memory with them");
     }
 
     #[test]

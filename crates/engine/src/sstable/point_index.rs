@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::block_memory::BlockMemory;
 use crate::vfs::prefetch::prefetch;
 
 /// Most blocks that the index can name.
@@ -111,11 +112,7 @@ impl PointIndexBuilder {
     }
 }
 
-/// A bucket as it is in the file, on one cache line of our own memory.
-#[derive(Debug, Clone, Copy)]
-#[repr(align(64))]
-struct Bucket(BucketBytes);
-
+/// A bucket as it is in the file.
 type BucketBytes = [u8; BUCKET_BYTES];
 
 #[inline]
@@ -142,33 +139,21 @@ fn is_full(bucket: &BucketBytes) -> bool {
 /// A finished index. A copy shares its entries.
 #[derive(Debug, Clone)]
 pub(crate) struct PointIndex {
-    buckets: Buckets,
+    /// The buckets, as in the file.
+    buckets: Bytes,
     /// Lowest bit of the tag.
     shift: u32,
 }
 
-#[derive(Debug, Clone)]
-enum Buckets {
-    /// Read in place, from the map of the file.
-    InPlace(Bytes),
-    /// In memory of its own.
-    Resident(Arc<[Bucket]>),
-}
-
 impl PointIndex {
-    /// An index of `keys` keys in `blocks` blocks, read in place; `None` when the section has another
-    /// size.
-    pub(super) fn in_place(section: Bytes, keys: u64, blocks: usize) -> Option<PointIndex> {
-        fits(&section, keys)
-            .then(|| PointIndex { buckets: Buckets::InPlace(section), shift: tag_shift(blocks) })
+    /// An index of `keys` keys in `blocks` blocks; `None` when the section has another size.
+    pub(super) fn new(section: Bytes, keys: u64, blocks: usize) -> Option<PointIndex> {
+        fits(&section, keys).then(|| PointIndex { buckets: section, shift: tag_shift(blocks) })
     }
 
-    /// The same, copied into memory.
-    pub(super) fn resident(section: &[u8], keys: u64, blocks: usize) -> Option<PointIndex> {
-        fits(section, keys).then(|| {
-            let buckets = section.as_chunks().0.iter().map(|bytes| Bucket(*bytes)).collect();
-            PointIndex { buckets: Buckets::Resident(buckets), shift: tag_shift(blocks) }
-        })
+    /// The same in other memory, where each bucket is one line.
+    pub(super) fn copied_to(&self, memory: &Arc<BlockMemory>) -> PointIndex {
+        PointIndex { buckets: memory.copy_lines(self.buckets.as_chunks().0), shift: self.shift }
     }
 
     /// Asks the processor for what `candidates` will look into.
@@ -179,10 +164,7 @@ impl PointIndex {
             return;
         }
         let at = home_bucket(hash, buckets);
-        match &self.buckets {
-            Buckets::InPlace(section) => prefetch(section.as_ptr().wrapping_add(at * BUCKET_BYTES)),
-            Buckets::Resident(buckets) => prefetch((&raw const buckets[at]).cast()),
-        }
+        prefetch(self.buckets.as_ptr().wrapping_add(at * BUCKET_BYTES));
     }
 
     /// Where the newest version of a key with this hash may be.
@@ -200,12 +182,9 @@ impl PointIndex {
         }
     }
 
-    /// Memory held besides the map of the file.
-    pub(super) fn resident_bytes(&self) -> usize {
-        match &self.buckets {
-            Buckets::InPlace(_) => 0,
-            Buckets::Resident(buckets) => size_of_val(&**buckets),
-        }
+    /// Bytes of the buckets.
+    pub(super) fn bytes(&self) -> usize {
+        self.buckets.len()
     }
 
     /// Number of entries, for `verify`.
@@ -216,18 +195,12 @@ impl PointIndex {
 
     #[inline]
     fn bucket_count(&self) -> usize {
-        match &self.buckets {
-            Buckets::InPlace(section) => section.len() / BUCKET_BYTES,
-            Buckets::Resident(buckets) => buckets.len(),
-        }
+        self.buckets.len() / BUCKET_BYTES
     }
 
     #[inline]
     fn bucket(&self, at: usize) -> &BucketBytes {
-        match &self.buckets {
-            Buckets::InPlace(section) => &section.as_chunks().0[at],
-            Buckets::Resident(buckets) => &buckets[at].0,
-        }
+        &self.buckets.as_chunks().0[at]
     }
 }
 
@@ -302,11 +275,8 @@ mod tests {
 
     fn both(builder: &PointIndexBuilder) -> [PointIndex; 2] {
         let (keys, blocks) = (builder.len() as u64, builder.len().div_ceil(64));
-        let section = builder.finish(blocks);
-        [
-            PointIndex::resident(&section, keys, blocks).unwrap(),
-            PointIndex::in_place(section.into(), keys, blocks).unwrap(),
-        ]
+        let index = PointIndex::new(builder.finish(blocks).into(), keys, blocks).unwrap();
+        [index.copied_to(&BlockMemory::new()), index]
     }
 
     #[test]
@@ -359,18 +329,17 @@ mod tests {
 
     #[test]
     fn an_empty_index_and_one_without_a_free_entry_end() {
-        let empty = PointIndex::resident(&[], 0, 0).unwrap();
+        let empty = PointIndex::new(Bytes::new(), 0, 0).unwrap();
         assert_eq!(empty.candidates(77).next(), None);
-        let full = PointIndex::resident(&[0xff; 2 * BUCKET_BYTES], 20, BLOCKS_MAX).unwrap();
+        let full = PointIndex::new(vec![0xff; 2 * BUCKET_BYTES].into(), 20, BLOCKS_MAX).unwrap();
         assert_eq!(full.candidates(0).count(), 0);
         assert_eq!(full.candidates(u64::MAX).count(), 32);
     }
 
     #[test]
     fn a_section_of_another_size_is_refused() {
-        assert!(PointIndex::resident(&[0; 63], 1, 1).is_none());
-        assert!(PointIndex::resident(&[0; 64], 12, 1).is_none());
-        assert!(PointIndex::in_place(Bytes::from_static(&[0; 128]), 11, 1).is_none());
-        assert!(PointIndex::in_place(Bytes::new(), u64::MAX / 100, 1).is_none());
+        for (bytes, keys) in [(63, 1), (65, 1), (64, 12), (128, 11), (0, u64::MAX / 100)] {
+            assert!(PointIndex::new(vec![0; bytes].into(), keys, 1).is_none());
+        }
     }
 }

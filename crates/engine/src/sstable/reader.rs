@@ -67,13 +67,11 @@ impl Table {
             .filter(|fences| fences.is_empty() == (properties.entries == 0))
             .ok_or_else(|| source.corruption(footer.fences.offset, "malformed fences"))?;
         let index = source.section(footer.point_index)?;
-        let index = if source.is_mapped() {
-            PointIndex::in_place(index, properties.keys, fences.len())
-        } else {
-            PointIndex::resident(&index, properties.keys, fences.len())
-        };
-        let index = index
+        let mut index = PointIndex::new(index, properties.keys, fences.len())
             .ok_or_else(|| source.corruption(footer.point_index.offset, "malformed point index"))?;
+        if !source.is_mapped() {
+            index = index.copied_to(source.memory());
+        }
         source.set_block_count(fences.len());
         Ok(Table {
             source,
@@ -306,8 +304,9 @@ impl Table {
         let keys = self.properties.smallest.len() + self.properties.largest.len();
         let fences = self.fences.resident_bytes()
             - if self.source.is_mapped() { self.footer.fences.bytes as usize } else { 0 };
+        let index = if self.source.is_mapped() { 0 } else { self.index.bytes() };
         let fixed = size_of::<Table>() + self.fences.len() / 8 + self.source.slot_bytes();
-        fixed + refs + keys + fences + self.index.resident_bytes() + self.range_tombstones.bytes()
+        fixed + refs + keys + fences + index + self.range_tombstones.bytes()
     }
 
     /// About how many bytes of the file hold keys below `user_key`.

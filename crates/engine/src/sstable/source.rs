@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use crate::block_cache::{BlockCache, CachedBlock, TableBlocks};
+use crate::block_memory::BlockMemory;
 use crate::error::{Error, Result};
 use crate::file_cache::FileCache;
 use crate::head::{BodyRef, Entry, EntryRef};
@@ -160,6 +161,11 @@ impl TableSource {
     /// Whether slices stay in the map of the file.
     pub(super) fn is_mapped(&self) -> bool {
         matches!(self.bytes, SourceBytes::Mapped { .. })
+    }
+
+    /// Memory for what is read all over.
+    pub(super) fn memory(&self) -> &Arc<BlockMemory> {
+        self.cache.memory()
     }
 
     /// The entry of `key` at a place, if it was read lately. Blocks that are mapped are as fast.
