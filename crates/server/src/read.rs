@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::query::Key;
 use crate::reply::{
     self, NOT_FOUND, OCTETS, PRECONDITION, Problem, Reply, announce_length, bad_request, describe,
+    describe_untagged,
 };
 
 /// `GET /v0/entity`: the raw value and nothing else.
@@ -41,14 +42,32 @@ pub(crate) fn get_entity<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: 
     }
 }
 
-/// `HEAD` at either door; only `/kv/` heeds conditions.
-pub(crate) fn head<E: Engine>(
-    api: &Arc<Api<E>>,
-    headers: HeaderMap,
-    key: Key,
-    conditional: bool,
-) -> Answer {
-    let conditions = match read_conditions(&headers, conditional) {
+/// `HEAD /v0/entity`: what is known of the value, without the headers that conditions and ranges need, as
+/// neither is heeded here.
+pub(crate) fn head_entity<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: Key) -> Answer {
+    let respond = |api: &Api<E>, mut headers: HeaderMap, head: Result<Option<Head>>| match head {
+        Ok(Some(head)) => {
+            headers.clear();
+            headers.insert(CONTENT_TYPE, OCTETS);
+            describe_untagged(&mut headers, &head);
+            announce_length(&mut headers, head.length);
+            reply::reply(StatusCode::OK, headers, Body::Empty)
+        }
+        Ok(None) => api.refuse(headers, NOT_FOUND),
+        Err(error) => api.engine_error(headers, &error),
+    };
+    match api.engine.head_nowait(key.as_slice()) {
+        Err(Error::WouldWait) => api.on_pool(
+            move |engine| engine.head(key.as_slice()),
+            move |api, head| respond(api, headers, head),
+        ),
+        head => Answer::Ready(respond(api, headers, head)),
+    }
+}
+
+/// `HEAD /kv/{key}`, with conditions.
+pub(crate) fn head<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: Key) -> Answer {
+    let conditions = match read_conditions(&headers) {
         Ok(conditions) => conditions,
         Err(problem) => return Answer::Ready(api.refuse(headers, problem)),
     };
@@ -78,7 +97,7 @@ pub(crate) fn head<E: Engine>(
 
 /// `GET /kv/{key}`, with conditions and ranges.
 pub(crate) fn get<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: Key) -> Answer {
-    let conditions = match read_conditions(&headers, true) {
+    let conditions = match read_conditions(&headers) {
         Ok(conditions) => conditions,
         Err(problem) => return Answer::Ready(api.refuse(headers, problem)),
     };
@@ -174,10 +193,7 @@ fn part_reply<E: Engine>(api: &Api<E>, headers: HeaderMap, head: &Head, value: B
     }
 }
 
-fn read_conditions(headers: &HeaderMap, conditional: bool) -> Result<Conditions, Problem> {
-    if !conditional {
-        return Ok(Conditions::default());
-    }
+fn read_conditions(headers: &HeaderMap) -> Result<Conditions, Problem> {
     Conditions::from_headers(headers).map_err(|bad| bad_request(bad.0))
 }
 

@@ -205,8 +205,15 @@ pub(crate) fn engine_error(
     }
 }
 
-/// Adds the headers that describe an entry. All values are slices of one buffer: one allocation.
+/// Adds the headers that describe an entry, and its entity tag, for who heeds conditions.
 pub(crate) fn describe(headers: &mut HeaderMap, head: &Head) {
+    let tag = describe_untagged(headers, head);
+    insert(headers, ETAG, tag);
+}
+
+/// Adds the headers that describe an entry; answers its entity tag. All values are slices of one buffer: one
+/// allocation.
+pub(crate) fn describe_untagged(headers: &mut HeaderMap, head: &Head) -> Bytes {
     use std::io::Write;
     let mut text = Vec::with_capacity(128 + head.attributes.len() * 4 / 3);
     write_tag(head.version, &mut text);
@@ -223,7 +230,6 @@ pub(crate) fn describe(headers: &mut HeaderMap, head: &Head) {
         field(format_args!("{}", base64::display::Base64Display::new(&head.attributes, &STANDARD)))
     });
     let text = Bytes::from(text);
-    insert(headers, ETAG, text.slice(..tag_end));
     insert(headers, VERSION, text.slice(1..tag_end - 1));
     insert(headers, WRITTEN_AT, text.slice(written_at));
     insert(headers, CHECKSUM, text.slice(checksum));
@@ -233,6 +239,7 @@ pub(crate) fn describe(headers: &mut HeaderMap, head: &Head) {
     if let Some(range) = attributes {
         insert(headers, ATTRIBUTES, text.slice(range));
     }
+    text.slice(..tag_end)
 }
 
 /// Announces the length of a value that isn't sent.

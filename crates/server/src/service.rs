@@ -153,7 +153,7 @@ impl<E: Engine> Requests<E> {
         };
         match method {
             Method::GET => read::get_entity(&self.api, headers, key).into(),
-            Method::HEAD => read::head(&self.api, headers, key, false).into(),
+            Method::HEAD => read::head_entity(&self.api, headers, key).into(),
             Method::PUT => self.put(Mutation::entity(&self.api, Verb::Put, key, headers), body),
             _ => self.delete(Mutation::entity(&self.api, Verb::Delete, key, headers)),
         }
@@ -184,7 +184,7 @@ impl<E: Engine> Requests<E> {
         };
         let verb = match method {
             Method::GET => return read::get(&self.api, headers, key).into(),
-            Method::HEAD => return read::head(&self.api, headers, key, true).into(),
+            Method::HEAD => return read::head(&self.api, headers, key).into(),
             Method::PUT => Verb::Put,
             _ => Verb::Delete,
         };

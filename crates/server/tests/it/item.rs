@@ -220,6 +220,9 @@ fn parts_of_a_value_are_served() {
     let head = client.request("HEAD", "/kv/k", &["Range: bytes=0-0"], None);
     assert_eq!((head.status, head.header("content-length")), (200, "10"));
     assert_eq!(client.request("GET", "/v0/entity?id=k", &["Range: bytes=0-0"], None).status, 200);
+    let head = client.request("HEAD", "/v0/entity?id=k", &[], None);
+    assert_eq!((head.header("accept-ranges"), head.header("etag")), ("", ""), "not heeded there");
+    assert_eq!(head.header("x-tallybook-version"), tag.trim_matches('"'));
 }
 
 #[test]
