@@ -7,7 +7,7 @@ use memmap2::MmapOptions;
 
 use crate::error::{Error, Result};
 use crate::record::Machine;
-use crate::spec::{Length, Pace, Spec, ValueSizes};
+use crate::spec::{Length, Pace, Spec, ValueSizes, Workload};
 use crate::values::Values;
 
 /// What a store may take on disk per byte put, with its journal, levels being merged and spares.
@@ -75,6 +75,10 @@ fn memory_taken(spec: &Spec, value_bytes: f64) -> f64 {
         return stored;
     }
     let per_s = match spec.pace {
+        // The reads take none.
+        _ if spec.workload == Workload::ReadWhileWriting && spec.background_rate > 0.0 => {
+            spec.background_rate
+        }
         Pace::Closed => OPERATIONS_PER_S,
         Pace::Constant { per_second } | Pace::Poisson { per_second } => per_second,
     };
@@ -151,7 +155,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::spec::Workload;
 
     #[test]
     fn this_machine_is_known() {
@@ -188,6 +191,8 @@ mod tests {
         assert_eq!(memory_taken(&overwrites, 984.0), 15e9);
         assert_eq!(memory_taken(&overwrites, 84.0), 7.5e9);
         assert_eq!(memory_taken(&Spec { pace: slowly, ..overwrites }, 84.0), 3e8);
+        let beside = Spec { workload: Workload::ReadWhileWriting, keys: 1000, ..reads };
+        assert_eq!(memory_taken(&beside, 984.0), 6e8);
     }
 
     #[test]
