@@ -5,6 +5,7 @@
 //! load generators know nothing else of what they load.
 
 pub mod engine;
+pub mod floor;
 pub mod http;
 pub mod nothing;
 

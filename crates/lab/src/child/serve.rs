@@ -15,6 +15,7 @@ use crate::run::{self, RunOptions};
 use crate::spec::{Durability, Spec};
 use crate::target::Target;
 use crate::target::engine::{self, EngineTarget};
+use crate::target::floor::{self, Floor};
 
 /// How often all that was measured so far goes along, for the case that this process dies.
 const SO_FAR: Duration = Duration::from_secs(1);
@@ -45,15 +46,19 @@ pub fn serve(open: &dyn Fn(&Opening) -> Result<Box<dyn Target>>) -> Result<()> {
     served.close()
 }
 
-/// As [`serve`], with Tallybook as the only target.
+/// As [`serve`], with Tallybook and the floor as targets.
 pub fn serve_engine() -> Result<()> {
-    serve(&|opening| {
-        if opening.name != engine::NAME {
-            let known = vec![engine::NAME.to_owned()];
-            return Err(Error::Unknown { what: "target", name: opening.name.clone(), known });
+    serve(&|opening| match &*opening.name {
+        engine::NAME => {
+            let Opening { directory, budget, settings, .. } = opening;
+            Ok(Box::new(EngineTarget::open(directory, budget, settings)?))
         }
-        let target = EngineTarget::open(&opening.directory, &opening.budget, &opening.settings)?;
-        Ok(Box::new(target))
+        floor::NAME => Ok(Box::new(Floor::create(&opening.directory, &opening.budget)?)),
+        other => Err(Error::Unknown {
+            what: "target",
+            name: other.to_owned(),
+            known: [engine::NAME, floor::NAME].map(str::to_owned).into(),
+        }),
     })
 }
 

@@ -121,7 +121,8 @@ fn gets_told(gets: &[LatencyRow<'_>]) -> Option<String> {
         text(Unit::Microseconds, cost),
         text(Unit::PerSecond, rate)
     );
-    Some(match ratios(&names, &figures) {
+    let ratios = ratios(&names, &figures);
+    Some(match (ratios.speed, ratios.cpu) {
         (Some(speed), Some(cpu)) => format!(
             "{made}, {speed:.2} times the best rival's rate with {cpu:.2} times the CPU of the one that \
              takes least",

@@ -66,6 +66,8 @@ pub enum Subject {
         /// The engine's name there.
         name: String,
     },
+    /// The floor under the engines, in a child process of its own.
+    Floor,
     /// A Tallybook server in a process of its own, loaded over HTTP.
     Server {
         /// Flags of `serve` by name without dashes, such as `memtable-bytes` = `4MiB`. Memory and

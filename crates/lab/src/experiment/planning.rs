@@ -9,7 +9,7 @@ use super::{PlannedRun, Subject};
 use crate::error::{Error, Result};
 use crate::run::RunOptions;
 use crate::spec::{Durability, Length, Pace, Spec};
-use crate::target::{Budget, engine};
+use crate::target::{Budget, engine, floor};
 
 /// Bytes of a mebibyte.
 pub(super) const MIB: u64 = 1 << 20;
@@ -28,6 +28,7 @@ pub(super) fn engine(settings: &[(&str, &str)]) -> Subject {
 pub(super) fn engine_named(name: &str) -> Subject {
     match name {
         engine::NAME => engine(&[]),
+        floor::NAME => Subject::Floor,
         rival => Subject::Rival { name: rival.to_owned() },
     }
 }

@@ -6,7 +6,8 @@
 //! 2. For each workload the engines come in turn, in another order each round.
 //!
 //! Two workloads are also made with several threads. One table comes of it: rows workloads, columns
-//! engines, and the ratio to the best rival.
+//! engines, and the ratio to the best rival. If it is named, the floor under the engines is a column too, and
+//! no rival.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::record::Record;
 use crate::report::{Comparer, Measure, Metric, Report, Table};
 use crate::run::RunOptions;
 use crate::spec::{Durability, Length, Spec, ValueSizes, Workload};
-use crate::target::{Budget, engine};
+use crate::target::{Budget, engine, floor};
 
 /// The rivals, and whether their values are kept apart from their keys from 1 KiB on.
 const RIVALS: [(&str, bool); 9] = [
@@ -67,7 +68,7 @@ impl Experiment for Rivals {
         "What does each kind of work cost in Tallybook, beside the engines that people use today?"
     }
 
-    /// `against`: engines, and `core` for the core rows at 100-byte values alone. At the tiny scale no
+    /// `against`: engines, `floor`, and `core` for the core rows at 100-byte values alone. At the tiny scale no
     /// rival is asked for unless named, so that it runs where none is built.
     fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>> {
         let core = against.iter().any(|word| word == CORE);
@@ -85,6 +86,9 @@ impl Experiment for Rivals {
             for repetition in 0..repetitions {
                 for &(workload, threads) in &rows(core) {
                     let fits = |name: &&str| {
+                        if *name == floor::NAME {
+                            return floor_does(workload);
+                        }
                         let apart = RIVALS.iter().any(|(rival, apart)| rival == name && *apart);
                         against.iter().any(|word| word == *name)
                             || !apart
@@ -110,9 +114,18 @@ impl Experiment for Rivals {
         });
         let cost = Metric::of_run(Measure::CpuPerOperation);
         let rate = Metric::of_run(Measure::Throughput);
-        let columns =
-            ["workload", "value bytes"].into_iter().chain(engines.iter().map(String::as_str));
-        let mut table = Table::new(columns.chain(["speed / best rival's", "CPU / best rival's"]));
+        let has_floor = engines.iter().any(|name| name == floor::NAME);
+        let columns = ["workload", "value bytes"]
+            .into_iter()
+            .chain(engines.iter().map(String::as_str))
+            .chain(["speed / best rival's", "CPU / best rival's"])
+            .chain(
+                has_floor
+                    .then_some(["CPU / floor's", "best rival's CPU / floor's"])
+                    .into_iter()
+                    .flatten(),
+            );
+        let mut table = Table::new(columns);
         let mut cells = Vec::new();
         let (mut ahead, mut compared) = (0, 0);
         for (workload, threads, bytes) in &rows {
@@ -134,7 +147,7 @@ impl Experiment for Rivals {
                     )
                 })
                 .collect();
-            let (speed, cpu) = ratios(&engines, &figures);
+            let Ratios { speed, cpu, over_floor, best_over_floor } = ratios(&engines, &figures);
             if let Some(speed) = speed {
                 compared += 1;
                 ahead += u32::from(speed > 1.0);
@@ -151,10 +164,16 @@ impl Experiment for Rivals {
                 _ => "-".to_owned(),
             });
             let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |it| format!("{it:.2}"));
+            let over = has_floor.then(|| [ratio(over_floor), ratio(best_over_floor)]);
             table = table.row(
-                [asked, bytes.clone()].into_iter().chain(texts).chain([ratio(speed), ratio(cpu)]),
+                [asked, bytes.clone()]
+                    .into_iter()
+                    .chain(texts)
+                    .chain([ratio(speed), ratio(cpu)])
+                    .chain(over.into_iter().flatten()),
             );
-            cells.push((name, heat_row(&figures)));
+            let engines = figures.len() - usize::from(has_floor);
+            cells.push((name, heat_row(&figures[..engines])));
         }
         report.answer(match compared {
             0 => "These runs have no rival to compare with.".to_owned(),
@@ -175,11 +194,19 @@ impl Experiment for Rivals {
              write survives {level} (fillsync: power loss). Which engine does more or less than that for \
              it is among the settings below (durability, survives)."
         ));
+        if has_floor {
+            report.paragraph(
+                "The floor is no store: a table in memory and one mapped file, with checksums, written so that \
+                 it survives a kill, and nothing else: no order while it is written, no space given back, no \
+                 bounds, no recovery. Where the best rival takes less than an asked multiple of the floor, \
+                 that multiple can't be had on this machine by doing less.",
+            );
+        }
         report.summary_table("CPU per operation and operations per second", &table);
         let heat = HeatTable {
             title: "operations per second, as multiples of the best other engine's; blue is faster"
                 .to_owned(),
-            columns: engines.clone(),
+            columns: engines.iter().filter(|name| *name != floor::NAME).cloned().collect(),
             rows: cells,
         };
         report.picture(
@@ -187,7 +214,8 @@ impl Experiment for Rivals {
             "Each cell is a ratio of medians.",
             &heat,
         );
-        for rival in engines.iter().filter(|engine| *engine != engine::NAME) {
+        let is_ours_or_floor = |name: &str| name == engine::NAME || name == floor::NAME;
+        for rival in engines.iter().filter(|name| !is_ours_or_floor(name)) {
             let comparer = Comparer::Targets { baseline: rival, subject: engine::NAME };
             report.comparison(comparer.compare(records));
         }
@@ -198,7 +226,7 @@ impl Experiment for Rivals {
 /// Tallybook, then the rivals that were named, or those that belong to the scale.
 pub(super) fn engines(scale: Scale, against: &[String]) -> Result<Vec<&'static str>> {
     let names = || RIVALS.iter().map(|(name, _)| *name);
-    let known = || names().chain([LESS_DURABLE, engine::NAME]);
+    let known = || names().chain([LESS_DURABLE, engine::NAME, floor::NAME]);
     let mut chosen = vec![engine::NAME];
     for word in against.iter().filter(|word| *word != CORE) {
         let found = known().find(|name| name == word).ok_or_else(|| Error::Unknown {
@@ -297,31 +325,54 @@ fn planned(
     }
 }
 
-/// Tallybook first, the others by first appearance in the list of rivals.
+/// What the floor can do: it sorts all that it has before it scans, so that it doesn't scan and write in turn.
+fn floor_does(workload: Workload) -> bool {
+    workload != Workload::YcsbE
+}
+
+/// Tallybook first, the others by first appearance in the list of rivals, the floor last.
 fn engine_order(records: &[Record]) -> Vec<String> {
     let mut engines = different(records, |one| Some(one.target.clone()));
     let rank = |name: &str| match name {
         engine::NAME => 0,
+        floor::NAME => usize::MAX,
         _ => 1 + RIVALS.iter().position(|(rival, _)| *rival == name).unwrap_or(RIVALS.len()),
     };
     engines.sort_by_key(|name| rank(name));
     engines
 }
 
-/// Tallybook's speed and CPU time per operation, over the best rival's.
-pub(super) fn ratios(
-    engines: &[String],
-    figures: &[(Option<f64>, Option<f64>)],
-) -> (Option<f64>, Option<f64>) {
+/// How Tallybook compares in one row, where there is something to compare with.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Ratios {
+    /// Operations per second, over the best rival's.
+    pub(super) speed: Option<f64>,
+    /// CPU time per operation, over the best rival's.
+    pub(super) cpu: Option<f64>,
+    /// CPU time per operation, over the floor's.
+    over_floor: Option<f64>,
+    /// The best rival's CPU time per operation, over the floor's.
+    best_over_floor: Option<f64>,
+}
+
+/// Compares the engines' costs and rates.
+pub(super) fn ratios(engines: &[String], figures: &[(Option<f64>, Option<f64>)]) -> Ratios {
     let both = || engines.iter().zip(figures);
-    let ours = both().find(|(name, _)| *name == engine::NAME).map(|(_, figures)| *figures);
-    let rivals = || both().filter(|(name, _)| *name != engine::NAME).map(|(_, figures)| figures);
-    let (our_cost, our_rate) = ours.unwrap_or_default();
+    let of = |wanted: &str| both().find(|(name, _)| *name == wanted).map(|(_, figures)| *figures);
+    let is_rival = |name: &str| name != engine::NAME && name != floor::NAME;
+    let rivals = || both().filter(|(name, _)| is_rival(name)).map(|(_, figures)| figures);
+    let (our_cost, our_rate) = of(engine::NAME).unwrap_or_default();
+    let (floor_cost, _) = of(floor::NAME).unwrap_or_default();
     let best_rate = rivals().filter_map(|(_, rate)| *rate).reduce(f64::max);
     let best_cost = rivals().filter_map(|(cost, _)| *cost).reduce(f64::min);
     let over =
-        |ours: Option<f64>, best: Option<f64>| ours.zip(best).map(|(ours, best)| ours / best);
-    (over(our_rate, best_rate), over(our_cost, best_cost))
+        |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one / other);
+    Ratios {
+        speed: over(our_rate, best_rate),
+        cpu: over(our_cost, best_cost),
+        over_floor: over(our_cost, floor_cost),
+        best_over_floor: over(best_cost, floor_cost),
+    }
 }
 
 /// Each engine's speed over the best of the others.
@@ -351,12 +402,20 @@ mod tests {
 
     #[test]
     fn the_best_rival_is_another_one_by_each_measure() {
-        let engines = ["tallybook", "a", "b"].map(str::to_owned);
-        let figures =
-            [(Some(2.0), Some(300.0)), (Some(1.0), Some(100.0)), (Some(4.0), Some(200.0))];
-        assert_eq!(ratios(&engines, &figures), (Some(1.5), Some(2.0)));
-        assert_eq!(ratios(&engines[..1], &figures[..1]), (None, None));
-        let row = heat_row(&figures);
+        let engines = ["tallybook", "a", "b", "floor"].map(str::to_owned);
+        let figures = [
+            (Some(2.0), Some(300.0)),
+            (Some(1.0), Some(100.0)),
+            (Some(4.0), Some(200.0)),
+            (Some(0.5), Some(900.0)),
+        ];
+        let without_floor = Ratios { speed: Some(1.5), cpu: Some(2.0), ..Ratios::default() };
+        assert_eq!(ratios(&engines[..3], &figures[..3]), without_floor);
+        let with_floor =
+            Ratios { over_floor: Some(4.0), best_over_floor: Some(2.0), ..without_floor };
+        assert_eq!(ratios(&engines, &figures), with_floor);
+        assert_eq!(ratios(&engines[..1], &figures[..1]), Ratios::default());
+        let row = heat_row(&figures[..3]);
         assert_eq!(row[1].as_ref().unwrap().goodness, 1.0 / 3.0);
     }
 

@@ -15,6 +15,7 @@ use crate::run::{self, RunOptions};
 use crate::spec::{Durability, Spec};
 use crate::target::Target as _;
 use crate::target::engine;
+use crate::target::floor;
 use crate::target::http::HttpTarget;
 
 /// The variable that says where the `rivals` program is.
@@ -143,6 +144,15 @@ impl Opened {
                     directory: store,
                     budget: run.budget.clone(),
                     settings: settings.clone(),
+                };
+                open_child(&programs.child, group, &opening)
+            }
+            Subject::Floor => {
+                let opening = Opening {
+                    name: floor::NAME.to_owned(),
+                    directory: store,
+                    budget: run.budget.clone(),
+                    settings: BTreeMap::new(),
                 };
                 open_child(&programs.child, group, &opening)
             }

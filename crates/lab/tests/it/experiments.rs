@@ -60,6 +60,27 @@ fn rivals_runs_to_a_report_without_any_rival() {
     assert!(!stores_left(dir.path()));
 }
 
+/// It is compared with, and never the best rival.
+#[test]
+fn the_floor_is_a_column_and_no_rival() {
+    let dir = tempfile::tempdir().unwrap();
+    let experiment = find("rivals").unwrap();
+    let against = ["floor".to_owned(), "core".to_owned()];
+    let runs = with_repetitions(experiment.runs(Scale::Tiny, &against).unwrap(), 1);
+    let summary = made(experiment, &runs, dir.path()).unwrap();
+    assert_eq!(summary, Summary { asked: runs.len(), made: runs.len(), ..Summary::default() });
+    write_report(experiment, dir.path(), "rerun").unwrap();
+    let told = std::fs::read_to_string(dir.path().join("summary.md")).unwrap();
+    assert!(told.contains("no rival to compare with"), "{told}");
+    let [head, first] = ["| workload", "| fillseq"]
+        .map(|front| told.lines().find(|line| line.starts_with(front)).unwrap());
+    assert!(head.contains("| floor |") && head.contains("CPU / floor's"), "{head}");
+    let cells: Vec<&str> = first.trim_matches('|').split('|').map(str::trim).collect();
+    let [.., speed, cpu, over_floor, best_over_floor] = cells[..] else { panic!("{first}") };
+    assert_eq!([speed, cpu, best_over_floor], ["-"; 3]);
+    assert!(over_floor.parse::<f64>().unwrap() > 0.0);
+}
+
 /// A closed loop finds a rate, which the runs that follow ask a share of; made again, nothing is.
 #[test]
 fn runs_that_follow_from_others_are_made_after_them_and_once() {

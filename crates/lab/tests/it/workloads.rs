@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use tallybook_lab::spec::{Durability, KeyDistribution, Pace, Spec, ValueSizes, Workload};
 use tallybook_lab::target::Target;
 use tallybook_lab::target::engine::EngineTarget;
+use tallybook_lab::target::floor::Floor;
 use tallybook_lab::target::http::HttpTarget;
 use tallybook_server::{DurabilityLevel, Server, ServerOptions, ShutdownHandle};
 use tempfile::TempDir;
@@ -18,6 +19,12 @@ fn engine(durability: Durability) -> (TempDir, EngineTarget) {
     let dir = tempfile::tempdir().unwrap();
     let small = BTreeMap::from([("memtable_bytes".to_owned(), "65536".to_owned())]);
     let target = EngineTarget::open(&dir.path().join("s"), &budget(durability), &small).unwrap();
+    (dir, target)
+}
+
+fn floor(durability: Durability) -> (TempDir, Floor) {
+    let dir = tempfile::tempdir().unwrap();
+    let target = Floor::create(&dir.path().join("s"), &budget(durability)).unwrap();
     (dir, target)
 }
 
@@ -83,6 +90,8 @@ fn every_workload_is_verified_and_the_same_on_every_target() {
         let (_dir, engine) = engine(spec.durability);
         let on_engine = checked(&engine, &spec);
         assert_eq!(on_engine, checked(&Memory::new(), &spec), "{workload:?}");
+        let (_dir, floor) = floor(spec.durability);
+        assert_eq!(on_engine, checked(&floor, &spec), "{workload:?}");
         // A server decides itself about durability.
         if workload != Workload::FillSync {
             let served = Served::start();
@@ -94,8 +103,9 @@ fn every_workload_is_verified_and_the_same_on_every_target() {
 }
 
 #[test]
-fn values_of_every_kind_are_verified_in_the_engine_and_over_http() {
+fn values_of_every_kind_are_verified_on_every_target() {
     let (_dir, engine) = engine(Durability::Os);
+    let (_other_dir, floor) = floor(Durability::Os);
     let served = Served::start();
     for values in [
         ValueSizes::Fixed(0),
@@ -103,7 +113,7 @@ fn values_of_every_kind_are_verified_in_the_engine_and_over_http() {
         ValueSizes::Uniform { min: 0, max: 3000 },
         ValueSizes::Pareto { min: 100, shape: 1.2, max: 200_000 },
     ] {
-        for target in [&engine as &dyn Target, &served.target] {
+        for target in [&engine as &dyn Target, &floor, &served.target] {
             for workload in [Workload::YcsbA, Workload::Scan] {
                 checked(target, &Spec { values, keys: 500, ..tiny(workload) });
             }
