@@ -437,11 +437,14 @@ pub(crate) enum LabCommand {
     /// A store of files in a process of its own, for the laboratory
     #[command(hide = true)]
     Files,
-    /// A server that answers a constant, for the laboratory
+    /// A server that answers a constant, or from a hash map, for the laboratory
     #[command(hide = true)]
     Bare {
         /// Bytes of every value
         body_bytes: usize,
+        /// Keys in the hash map; without it each answer is a constant
+        #[arg(default_value_t = 0)]
+        keys: u64,
     },
     /// As `tallybook serve`, until standard input ends, for the laboratory
     #[command(hide = true)]

@@ -1,8 +1,9 @@
 //! A bare hyper server that answers a constant: what any server in Rust can reach at most.
 //!
-//! It stores nothing. For tests of the generator it can pause once, and delay every answer by a known
-//! time.
+//! It stores nothing, unless it is asked to answer from a hash map in memory: the least that a store can be. For
+//! tests of the generator it can pause once, and delay every answer by a known time.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -24,9 +25,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
 use crate::error::{Error, Result};
+use crate::keys::KeyNumber;
 
 /// Timers count in milliseconds, so the rest of a delay is spent looking at the clock.
 const TIMER: Duration = Duration::from_millis(2);
+/// Length of the keys in the map; as in a spec that says nothing else.
+const KEY_BYTES: usize = 16;
 /// Room for what is read at once.
 const READ_BYTES: usize = 16 << 10;
 
@@ -39,6 +43,9 @@ pub struct BareOptions {
     pub threads: usize,
     /// Bytes of every value. Default 100.
     pub body_bytes: usize,
+    /// How many of the prefilled keys a hash map holds, which then has the values of gets and heads. Default
+    /// none: each answer is the constant.
+    pub keys: u64,
     /// By how much every answer is delayed. Default not at all.
     pub delay: Duration,
     /// When, after the first request, it pauses once, and for how long. Default never.
@@ -51,6 +58,7 @@ impl Default for BareOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             threads: 2,
             body_bytes: 100,
+            keys: 0,
             delay: Duration::ZERO,
             pause: None,
         }
@@ -177,6 +185,7 @@ async fn serve(
 #[derive(Debug)]
 struct Constant {
     value: Bytes,
+    values: Option<HashMap<Vec<u8>, Bytes>>,
     delay: Duration,
     pause: Option<(Duration, Duration)>,
     first_at: Mutex<Option<Instant>>,
@@ -184,11 +193,26 @@ struct Constant {
 
 impl Constant {
     fn new(options: &BareOptions) -> Constant {
+        let value = vec![b'x'; options.body_bytes];
+        let entry = |index| {
+            let mut key = Vec::new();
+            KeyNumber::present(index).write(KEY_BYTES, &mut key);
+            (key, Bytes::from(value.clone()))
+        };
         Constant {
-            value: Bytes::from(vec![b'x'; options.body_bytes]),
+            values: (options.keys > 0).then(|| (0..options.keys).map(entry).collect()),
+            value: Bytes::from(value),
             delay: options.delay,
             pause: options.pause,
             first_at: Mutex::new(None),
+        }
+    }
+
+    /// What is answered to a query of `id=KEY`.
+    fn find(&self, query: Option<&str>) -> Option<&Bytes> {
+        match &self.values {
+            None => Some(&self.value),
+            Some(values) => values.get(query?.strip_prefix("id=")?.as_bytes()),
         }
     }
 
@@ -197,7 +221,10 @@ impl Constant {
         request: Request<Incoming>,
     ) -> std::result::Result<Response<Value>, Infallible> {
         let (status, value) = match *request.method() {
-            Method::GET | Method::HEAD => (StatusCode::OK, self.value.clone()),
+            Method::GET | Method::HEAD => match self.find(request.uri().query()) {
+                Some(value) => (StatusCode::OK, value.clone()),
+                None => (StatusCode::NOT_FOUND, Bytes::new()),
+            },
             Method::PUT => (StatusCode::CREATED, Bytes::new()),
             Method::DELETE => (StatusCode::ACCEPTED, Bytes::new()),
             _ => (StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),

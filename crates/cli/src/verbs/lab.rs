@@ -39,7 +39,7 @@ pub(crate) fn lab(arguments: LabArguments) -> anyhow::Result<Exit> {
         LabCommand::History { runs, change, file } => add_to_history(&runs, &change, &file),
         LabCommand::Child => Ok(child::serve_engine().map(|()| Exit::Success)?),
         LabCommand::Files => Ok(files::serve_tallybook().map(|()| Exit::Success)?),
-        LabCommand::Bare { body_bytes } => bare(body_bytes),
+        LabCommand::Bare { body_bytes, keys } => bare(body_bytes, keys),
         LabCommand::Serve(settings) => {
             end_with_standard_input()?;
             serve::run(*settings)
@@ -209,9 +209,9 @@ fn draw(experiment: &dyn Experiment, directory: &Path, rerun: &str) -> anyhow::R
     Ok(())
 }
 
-/// Serves a constant until standard input ends, which it does with whoever started this.
-fn bare(body_bytes: usize) -> anyhow::Result<Exit> {
-    let bare = Bare::start(BareOptions { body_bytes, ..BareOptions::default() })?;
+/// Serves until standard input ends, which it does with whoever started this.
+fn bare(body_bytes: usize, keys: u64) -> anyhow::Result<Exit> {
+    let bare = Bare::start(BareOptions { body_bytes, keys, ..BareOptions::default() })?;
     let mut out = Output::new();
     writeln!(out, "{}", bare.url())?;
     out.flush()?;

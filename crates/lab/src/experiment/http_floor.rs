@@ -1,6 +1,8 @@
 //! `http-floor`: how much of a request's cost is HTTP itself, and how much is ours.
 //!
-//! The floor is a bare hyper server that stores nothing and answers a constant. Our blocks are in memory, and
+//! The floor is a bare hyper server that stores nothing and answers a constant. Reads are also made from one that
+//! answers from a hash map in memory, the least that a store can be: what it takes more than the floor are the
+//! waits for memory of a key and its value. Our blocks are in memory, and
 //! the tree is at rest, before a run begins; a server that is written to isn't the one that is read from,
 //! whose cache it would empty. What reading a block or passing a run costs is for other experiments to say.
 //! Answers of ours are verified, the floor's can't be. Any other server that speaks `/v0` can be loaded beside
@@ -22,6 +24,7 @@ use crate::target::Budget;
 
 pub(super) const OURS: &str = "tallybook";
 pub(super) const FLOOR: &str = "bare hyper";
+const MAP: &str = "hash map";
 pub(super) const VALUE_BYTES: u32 = 100;
 /// Nearly twice what the million keys take.
 const CACHE_BYTES: u64 = 256 << 20;
@@ -97,13 +100,15 @@ impl Experiment for HttpFloor {
                         spec,
                     };
                     let floor = floor_of(&ours, floor_bytes, format!("bare {floor_bytes}"));
+                    let map = (!workload.writes()).then(|| map_of(&floor));
                     let others = against.iter().map(|url| PlannedRun {
                         subject: Subject::Url { url: url.clone() },
                         target: url.clone(),
                         shared_store: Some(url.clone()),
                         ..ours.clone()
                     });
-                    let all: Vec<_> = [ours.clone(), floor].into_iter().chain(others).collect();
+                    let all: Vec<_> =
+                        [ours.clone(), floor].into_iter().chain(map).chain(others).collect();
                     runs.extend(in_turn(&all, repetition));
                 }
             }
@@ -129,6 +134,8 @@ impl Experiment for HttpFloor {
             "ours, CPU us",
             "bare, CPU us",
             "times the floor",
+            "hash map, CPU us",
+            "times the map",
             "ours, requests/s",
             "bare, requests/s",
             "share of the floor",
@@ -138,17 +145,19 @@ impl Experiment for HttpFloor {
         let mut bars =
             BarChart::new("CPU per request of the server; less is better", Unit::Microseconds)
                 .series(OURS)
-                .series(FLOOR);
+                .series(FLOOR)
+                .series(MAP);
         let mut shares: Vec<(String, f64)> = Vec::new();
         for (request, _, _, kind) in REQUESTS {
             for connections in &connections {
-                let [ours, floor] =
-                    [OURS, FLOOR].map(|target| select(target, request, connections));
+                let [ours, floor, map] =
+                    [OURS, FLOOR, MAP].map(|target| select(target, request, connections));
                 if ours.is_empty() && floor.is_empty() {
                     continue;
                 }
                 let p99 = Metric::of_kind(Measure::P99, kind);
                 let times = times_of(&ours, &floor, |one| cpu.of(one));
+                let times_map = times_of(&ours, &map, |one| cpu.of(one));
                 let share = times_of(&ours, &floor, |one| rate.of(one));
                 let name = format!("{request}, {connections} connections");
                 shares.extend(times.map(|times| (name.clone(), times)));
@@ -166,6 +175,8 @@ impl Experiment for HttpFloor {
                     us(&ours),
                     us(&floor),
                     or_dash(times, |times| format!("{times:.2}")),
+                    us(&map),
+                    or_dash(times_map, |times| format!("{times:.2}")),
                     shown(&ours, &rate),
                     shown(&floor, &rate),
                     or_dash(share, |share| format!("{:.0} %", 100.0 * share)),
@@ -174,7 +185,7 @@ impl Experiment for HttpFloor {
                 ]);
                 bars = bars.group(
                     name,
-                    vec![bar_of(&ours, |one| cpu.of(one)), bar_of(&floor, |one| cpu.of(one))],
+                    [&ours, &floor, &map].map(|side| bar_of(side, |one| cpu.of(one))).into(),
                 );
             }
         }
@@ -193,8 +204,10 @@ impl Experiment for HttpFloor {
         report.picture("CPU per request, ours and the floor", caption, &bars);
         report.summary_table("Ours and the floor", &table);
         let targets = different(records, |one| Some(one.target.clone()));
-        let others: Vec<&String> =
-            targets.iter().filter(|target| ![OURS, FLOOR].contains(&target.as_str())).collect();
+        let others: Vec<&String> = targets
+            .iter()
+            .filter(|target| ![OURS, FLOOR, MAP].contains(&target.as_str()))
+            .collect();
         if !others.is_empty() {
             report.summary_table("Other servers", &others_table(records, &others, &connections));
         }
@@ -229,12 +242,22 @@ impl Experiment for HttpFloor {
 /// The same run against the floor, which stores nothing: `server` names the one that is asked.
 pub(super) fn floor_of(ours: &PlannedRun, body_bytes: u32, server: String) -> PlannedRun {
     PlannedRun {
-        subject: Subject::Bare { body_bytes },
+        subject: Subject::Bare { body_bytes, keys: 0 },
         target: FLOOR.to_owned(),
         spec: Spec { verify: false, ..ours.spec.clone() },
         shared_store: Some(server),
         options: RunOptions { settle_first: false, settle: false, ..ours.options.clone() },
         ..ours.clone()
+    }
+}
+
+/// The same run against the floor with a hash map of the keys, which answers what it finds.
+fn map_of(floor: &PlannedRun) -> PlannedRun {
+    PlannedRun {
+        subject: Subject::Bare { body_bytes: VALUE_BYTES, keys: floor.spec.keys },
+        target: MAP.to_owned(),
+        shared_store: Some(MAP.to_owned()),
+        ..floor.clone()
     }
 }
 

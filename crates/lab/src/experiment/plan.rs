@@ -86,10 +86,12 @@ pub enum Subject {
         /// Buckets that it is made with; `None` is its own number.
         buckets: Option<u32>,
     },
-    /// A bare hyper server in a process of its own, that answers a constant and stores nothing.
+    /// A bare hyper server in a process of its own, that stores nothing.
     Bare {
         /// Bytes of every value.
         body_bytes: u32,
+        /// Keys of a hash map that has the values of reads; 0: each answer is a constant.
+        keys: u64,
     },
 }
 

@@ -194,11 +194,14 @@ impl Opened {
                     .with_settings(settings);
                 Ok(Opened::Http { target: Box::new(target), server: Some(server), is_bare: false })
             }
-            Subject::Bare { body_bytes } => {
+            Subject::Bare { body_bytes, keys } => {
                 let mut command = command(&programs.bare, group)?;
-                command.arg(body_bytes.to_string());
+                command.arg(body_bytes.to_string()).arg(keys.to_string());
                 let server = Server::start(command, &run.target, &log)?;
-                let settings = BTreeMap::from([("body_bytes".into(), body_bytes.to_string())]);
+                let mut settings = BTreeMap::from([("body_bytes".into(), body_bytes.to_string())]);
+                if *keys > 0 {
+                    settings.insert("keys".into(), keys.to_string());
+                }
                 let target = HttpTarget::new(server.url())?
                     .with_process(server.process(), None)
                     .with_settings(settings);

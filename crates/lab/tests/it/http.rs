@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use tallybook_lab::Error;
+use tallybook_lab::bare::{Bare, BareOptions};
 use tallybook_lab::spec::{Spec, ValueSizes, Workload};
 use tallybook_lab::target::http::HttpTarget;
 
@@ -24,6 +25,24 @@ fn check(manner: Manner) {
         assert!(loaded.error.is_none(), "{manner:?} {workload:?}: {:?}", loaded.error);
         assert_eq!(loaded.outcome.operations, 1500, "{manner:?} {workload:?}");
         assert!(loaded.outcome.kinds.values().all(|kind| kind.errors.is_empty()), "{manner:?}");
+    }
+}
+
+/// It answers what it holds, and 404 to what it doesn't.
+#[test]
+fn bare_server_answers_from_a_hash_map() {
+    let bare = Bare::start(BareOptions { keys: 300, ..BareOptions::default() }).unwrap();
+    let target = HttpTarget::new(&bare.url()).unwrap();
+    for (workload, kind) in [
+        (Workload::ReadRandom, "get"),
+        (Workload::ReadMissing, "get"),
+        (Workload::HeadRandom, "head"),
+    ] {
+        // Its values are all alike.
+        let loaded = run(&target, &Spec { keys: 300, verify: false, ..tiny(workload) });
+        let kind = &loaded.outcome.kinds[kind];
+        let absent = if workload == Workload::ReadMissing { kind.count } else { 0 };
+        assert_eq!((kind.count, kind.missed), (1500, absent), "{workload:?}: {kind:?}");
     }
 }
 
