@@ -60,10 +60,10 @@ fn servers_are_measured_reported_and_compared() {
     let arguments = ["run", "http-floor", "--scale", "tiny", "--repetitions", "1", "--out", &out];
     let made = lab(&arguments).success();
     assert!(made.text().contains("times the CPU time") && made.stderr.contains("left"));
-    assert_eq!(lines(&out), 16);
+    assert_eq!(lines(&out), 22);
     let again = lab(&arguments).success();
-    assert!(again.stderr.contains("16 of 16 runs were there already"), "{again:?}");
-    assert_eq!(lines(&out), 16);
+    assert!(again.stderr.contains("22 of 22 runs were there already"), "{again:?}");
+    assert_eq!(lines(&out), 22);
 
     let page = dir.beside("floor").join("report.html");
     let first = fs::read_to_string(&page).unwrap();
@@ -103,7 +103,7 @@ fn an_interrupt_keeps_what_is_done_and_the_same_command_goes_on() {
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
-    assert!(line.starts_with("1/16 "), "{line}");
+    assert!(line.starts_with("1/22 "), "{line}");
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let rest: Vec<String> = stderr.lines().map(Result::unwrap).collect();
     let outcome = child.wait_with_output().unwrap();
