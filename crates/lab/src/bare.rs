@@ -26,11 +26,10 @@ use tokio::sync::{mpsc, watch};
 
 use crate::error::{Error, Result};
 use crate::keys::KeyNumber;
+use crate::spec::Spec;
 
 /// Timers count in milliseconds, so the rest of a delay is spent looking at the clock.
 const TIMER: Duration = Duration::from_millis(2);
-/// Length of the keys in the map; as in a spec that says nothing else.
-const KEY_BYTES: usize = 16;
 /// Room for what is read at once.
 const READ_BYTES: usize = 16 << 10;
 
@@ -43,7 +42,7 @@ pub struct BareOptions {
     pub threads: usize,
     /// Bytes of every value. Default 100.
     pub body_bytes: usize,
-    /// How many of the prefilled keys a hash map holds, which then has the values of gets and heads. Default
+    /// How many prefilled keys, of a spec's usual length, a hash map holds, which then has the values of gets and heads. Default
     /// none: each answer is the constant.
     pub keys: u64,
     /// By how much every answer is delayed. Default not at all.
@@ -194,9 +193,10 @@ struct Constant {
 impl Constant {
     fn new(options: &BareOptions) -> Constant {
         let value = vec![b'x'; options.body_bytes];
+        let key_bytes = Spec::default().key_bytes as usize;
         let entry = |index| {
             let mut key = Vec::new();
-            KeyNumber::present(index).write(KEY_BYTES, &mut key);
+            KeyNumber::present(index).write(key_bytes, &mut key);
             (key, Bytes::from(value.clone()))
         };
         Constant {

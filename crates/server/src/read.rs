@@ -56,13 +56,7 @@ pub(crate) fn head_entity<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key:
         Ok(None) => api.refuse(headers, NOT_FOUND),
         Err(error) => api.engine_error(headers, &error),
     };
-    match api.engine.head_nowait(key.as_slice()) {
-        Err(Error::WouldWait) => api.on_pool(
-            move |engine| engine.head(key.as_slice()),
-            move |api, head| respond(api, headers, head),
-        ),
-        head => Answer::Ready(respond(api, headers, head)),
-    }
+    with_head(api, headers, key, respond)
 }
 
 /// `HEAD /kv/{key}`, with conditions.
@@ -86,6 +80,16 @@ pub(crate) fn head<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: Key) -
             },
         },
     };
+    with_head(api, headers, key, respond)
+}
+
+/// Asks for a head, on the pool if that would wait, and responds to it.
+fn with_head<E: Engine>(
+    api: &Arc<Api<E>>,
+    headers: HeaderMap,
+    key: Key,
+    respond: impl FnOnce(&Api<E>, HeaderMap, Result<Option<Head>>) -> Reply + 'static,
+) -> Answer {
     match api.engine.head_nowait(key.as_slice()) {
         Err(Error::WouldWait) => api.on_pool(
             move |engine| engine.head(key.as_slice()),

@@ -214,8 +214,7 @@ impl Experiment for Rivals {
             "Each cell is a ratio of medians.",
             &heat,
         );
-        let is_ours_or_floor = |name: &str| name == engine::NAME || name == floor::NAME;
-        for rival in engines.iter().filter(|name| !is_ours_or_floor(name)) {
+        for rival in engines.iter().filter(|name| is_rival(name)) {
             let comparer = Comparer::Targets { baseline: rival, subject: engine::NAME };
             report.comparison(comparer.compare(records));
         }
@@ -325,6 +324,10 @@ fn planned(
     }
 }
 
+fn is_rival(name: &str) -> bool {
+    name != engine::NAME && name != floor::NAME
+}
+
 /// What the floor can do: it sorts all that it has before it scans, so that it doesn't scan and write in turn.
 fn floor_does(workload: Workload) -> bool {
     workload != Workload::YcsbE
@@ -359,7 +362,6 @@ pub(super) struct Ratios {
 pub(super) fn ratios(engines: &[String], figures: &[(Option<f64>, Option<f64>)]) -> Ratios {
     let both = || engines.iter().zip(figures);
     let of = |wanted: &str| both().find(|(name, _)| *name == wanted).map(|(_, figures)| *figures);
-    let is_rival = |name: &str| name != engine::NAME && name != floor::NAME;
     let rivals = || both().filter(|(name, _)| is_rival(name)).map(|(_, figures)| figures);
     let (our_cost, our_rate) = of(engine::NAME).unwrap_or_default();
     let (floor_cost, _) = of(floor::NAME).unwrap_or_default();

@@ -137,35 +137,23 @@ impl Opened {
     ) -> Result<Opened> {
         let store = directory.join("store");
         let log = directory.join("server.log");
+        let opening = |name: &str, settings: &BTreeMap<String, String>| Opening {
+            name: name.to_owned(),
+            directory: store.clone(),
+            budget: run.budget.clone(),
+            settings: settings.clone(),
+        };
         match &run.subject {
             Subject::Engine { settings } => {
-                let opening = Opening {
-                    name: engine::NAME.to_owned(),
-                    directory: store,
-                    budget: run.budget.clone(),
-                    settings: settings.clone(),
-                };
-                open_child(&programs.child, group, &opening)
+                open_child(&programs.child, group, &opening(engine::NAME, settings))
             }
             Subject::Floor => {
-                let opening = Opening {
-                    name: floor::NAME.to_owned(),
-                    directory: store,
-                    budget: run.budget.clone(),
-                    settings: BTreeMap::new(),
-                };
-                open_child(&programs.child, group, &opening)
+                open_child(&programs.child, group, &opening(floor::NAME, &BTreeMap::new()))
             }
             Subject::Rival { name } => {
                 let program: Vec<OsString> =
                     programs.rivals.iter().map(|path| path.clone().into_os_string()).collect();
-                let opening = Opening {
-                    name: name.clone(),
-                    directory: store,
-                    budget: run.budget.clone(),
-                    settings: BTreeMap::new(),
-                };
-                open_child(&program, group, &opening)
+                open_child(&program, group, &opening(name, &BTreeMap::new()))
             }
             Subject::Files { store: kind, buckets } => {
                 let opening = FilesOpening {

@@ -21,6 +21,7 @@ use std::time::Duration;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use tallybook::checksum::{crc32c, crc32c_append};
 use tallybook::vfs::prefetch::{bytes_at_once, prefetch_range, touch};
+use tallybook::{key, vfs};
 
 use super::{Answers, Budget, Request, Session, Target};
 use crate::error::{Error, Result};
@@ -31,8 +32,8 @@ pub const NAME: &str = "floor";
 
 /// The file's length at most; of the map, which takes address space and nothing else.
 const FILE_BYTES_MAX: usize = 64 << 30;
-/// Zeros are written ahead in such pieces, each of them one page of the page cache.
-const PIECE_BYTES: usize = 256 << 10;
+/// Zeros are written ahead in such pieces, as the engine's journal writes them.
+const PIECE_BYTES: usize = vfs::PIECE_BYTES as usize;
 /// Parts of the table, each with a lock of its own.
 const SHARDS: usize = 256;
 /// Checksum, length of the key, length of the value.
@@ -142,7 +143,7 @@ impl Shared {
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        let hash = tallybook::key::hash(key);
+        let hash = key::hash(key);
         let bytes = record_bytes(key, value)?;
         let mut shard = self.shard(hash).write().unwrap_or_else(PoisonError::into_inner);
         let place = shard.place_for(hash);
@@ -162,7 +163,7 @@ impl Shared {
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
-        let hash = tallybook::key::hash(key);
+        let hash = key::hash(key);
         let mut shard = self.shard(hash).write().unwrap_or_else(PoisonError::into_inner);
         // A record of the key alone tells that it is gone.
         let home = self.records.reserve(record_bytes(key, &[])?)?;
@@ -185,7 +186,7 @@ impl Shared {
         key: &[u8],
         tell: impl FnOnce(Option<Record<'_>>) -> Result<()>,
     ) -> Result<()> {
-        let hash = tallybook::key::hash(key);
+        let hash = key::hash(key);
         let shard = self.shard(hash).read().unwrap_or_else(PoisonError::into_inner);
         let place = shard.find(hash).map(|at| &shard.places[at]).filter(|it| !it.is_deleted);
         tell(place.map(|place| self.records.at(place)).filter(|record| record.key == key))
@@ -210,7 +211,7 @@ impl Shared {
         records.sort_unstable_by_key(|record| record.key);
         let mut sorted = Sorted::default();
         for record in records {
-            sorted.fronts.push(front(record.key));
+            sorted.fronts.push(key::front(record.key));
             sorted.starts.push(sorted.bytes.len());
             record.encode(|part| sorted.bytes.extend_from_slice(part));
         }
@@ -432,7 +433,8 @@ impl Sorted {
     }
 
     fn scan(&self, start: &[u8], count: u64, answers: &mut dyn Answers) -> Result<()> {
-        let mut from = self.fronts.partition_point(|&other| other < front(start));
+        let front = key::front(start);
+        let mut from = self.fronts.partition_point(|&other| other < front);
         while from < self.fronts.len() && self.record(from).key < start {
             from += 1;
         }
@@ -443,14 +445,6 @@ impl Sorted {
         }
         Ok(())
     }
-}
-
-/// The first sixteen bytes of a key, so that numbers are in the order of keys.
-fn front(key: &[u8]) -> u128 {
-    let mut front = [0; 16];
-    let len = key.len().min(16);
-    front[..len].copy_from_slice(&key[..len]);
-    u128::from_be_bytes(front)
 }
 
 fn failed(what: &str) -> Error {
