@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Condvar;
-
 use super::gathering::Gathering;
 use super::segment::Segment;
 use crate::error::{Error, Result};
 use crate::lock::Mutex;
+
 use crate::stages::{Recorder, Stage};
 use crate::vfs::cycles;
+use crate::vfs::rounds::Rounds;
 
 /// Turns of looking whether the leader is done before going to sleep: a few microseconds, less than
 /// what a wake-up costs.
@@ -55,7 +55,8 @@ pub struct SyncState {
     is_poisoned: AtomicBool,
     recorder: Arc<Recorder>,
     inner: Mutex<Inner>,
-    done: Condvar,
+    /// Syncs that have ended.
+    rounds: Rounds,
 }
 
 impl SyncState {
@@ -81,7 +82,7 @@ impl SyncState {
                 },
             ),
             recorder: recorder.clone(),
-            done: Condvar::new(),
+            rounds: Rounds::default(),
         }
     }
 
@@ -180,20 +181,24 @@ impl SyncState {
                 inner.gathering.join(lsn);
             }
             has_waited = true;
-            if inner.has_leader {
-                self.done.wait(&mut inner);
-                continue;
+            let mut at_most = None;
+            if !inner.has_leader {
+                let wait_ns = inner.gathering.wait_ns(cycles::now());
+                if wait_ns == 0 {
+                    break;
+                }
+                // Whoever comes last of those who are waited for leads.
+                let is_first = inner.gathering.is_first(lsn);
+                at_most = is_first.then(|| Duration::from_nanos(wait_ns));
             }
-            let wait_ns = inner.gathering.wait_ns(cycles::now());
-            if wait_ns == 0 {
-                break;
+            let round = self.rounds.current();
+            drop(inner);
+            self.rounds.sleep(round, at_most);
+            if reached() >= lsn && !self.is_poisoned.load(Ordering::Acquire) {
+                self.recorder.note_wait(Stage::SyncWait, from);
+                return Ok(false);
             }
-            // Whoever comes last of those who are waited for leads.
-            if inner.gathering.is_first(lsn) {
-                self.done.wait_for(&mut inner, Duration::from_nanos(wait_ns));
-            } else {
-                self.done.wait(&mut inner);
-            }
+            inner = self.inner.lock();
         }
         inner.has_leader = true;
         inner.gathering.begin();
@@ -245,8 +250,9 @@ impl SyncState {
                 Err(read_only(inner.cause.as_ref()))
             }
         };
+        self.rounds.end();
         drop(inner);
-        self.done.notify_all();
+        self.rounds.wake();
         result
     }
 

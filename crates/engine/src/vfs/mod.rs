@@ -19,6 +19,7 @@ pub(crate) mod handles;
 pub(crate) mod huge_pages;
 pub mod memory;
 pub mod prefetch;
+pub mod rounds;
 pub(crate) mod thread_number;
 
 pub use clock::{Clock, ManualClock, SystemClock};

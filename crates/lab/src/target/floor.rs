@@ -1,8 +1,8 @@
 //! A floor under the engines: what is left of a store when all is left out that single requests don't need.
 //!
 //! 1. Records are in one mapped file, each with its checksum; a table in memory tells where.
-//! 2. A put copies its record into the file, so that it survives the process being killed; with `sync`, writers
-//!    share an `fdatasync`. Each key has two homes and takes them in turn, so that the file doesn't grow.
+//! 2. A put copies its record into the file, so that it survives the process being killed; with `sync`,
+//!    one `fdatasync` serves all sessions, which wait for each other. Each key has two homes and takes them in turn, so that the file doesn't grow.
 //! 3. A get compares key and checksum where the record lies. A scan reads a copy of all records in order, made
 //!    when the first scan comes.
 //!
@@ -14,13 +14,15 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use tallybook::checksum::{crc32c, crc32c_append};
+
 use tallybook::vfs::prefetch::{bytes_at_once, prefetch_range, touch};
+use tallybook::vfs::rounds::Rounds;
 use tallybook::{key, vfs};
 
 use super::{Answers, Budget, Request, Session, Target};
@@ -50,7 +52,8 @@ pub struct Floor {
 struct Shared {
     shards: Box<[RwLock<Shard>]>,
     records: Records,
-    syncs: bool,
+    /// There if a write survives power loss.
+    syncs: Option<Syncs>,
     sorted: RwLock<Sorted>,
     /// Whether something was written since they were sorted.
     changed: AtomicBool,
@@ -63,7 +66,7 @@ impl Floor {
         let shared = Shared {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             records: Records::create(&directory.join("records"))?,
-            syncs: budget.durability == Durability::Sync,
+            syncs: (budget.durability == Durability::Sync).then(Syncs::default),
             sorted: RwLock::default(),
             changed: AtomicBool::new(false),
         };
@@ -77,12 +80,16 @@ impl Target for Floor {
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
-        let survives = if self.shared.syncs { "power loss" } else { "the process being killed" };
+        let survives =
+            if self.shared.syncs.is_some() { "power loss" } else { "the process being killed" };
         [("survives".to_owned(), format!("{survives}, in the file; it can't be opened again"))]
             .into()
     }
 
     fn session(&self) -> Result<Box<dyn Session>> {
+        if let Some(syncs) = &self.shared.syncs {
+            syncs.sessions.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(Box::new(FloorSession { shared: self.shared.clone() }))
     }
 
@@ -109,6 +116,14 @@ impl Target for Floor {
 
 struct FloorSession {
     shared: Arc<Shared>,
+}
+
+impl Drop for FloorSession {
+    fn drop(&mut self) {
+        if let Some(syncs) = &self.shared.syncs {
+            syncs.sessions.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Session for FloorSession {
@@ -178,7 +193,7 @@ impl Shared {
     /// Something was written.
     fn acknowledge(&self) -> Result<()> {
         self.changed.store(true, Ordering::Relaxed);
-        if self.syncs { self.records.sync() } else { Ok(()) }
+        self.syncs.as_ref().map_or(Ok(()), |syncs| syncs.sync(&self.records))
     }
 
     fn with_record(
@@ -334,9 +349,8 @@ struct Records {
     file: File,
     map: MmapRaw,
     tail: Mutex<Tail>,
-    /// Records written, and how many of them were synced.
+    /// Records written.
     written: AtomicU64,
-    synced: Mutex<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -353,13 +367,7 @@ impl Records {
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).open(path).map_err(told())?;
         let map = MmapOptions::new().len(FILE_BYTES_MAX).map_raw(&file).map_err(told())?;
-        Ok(Records {
-            file,
-            map,
-            tail: Mutex::default(),
-            written: AtomicU64::new(0),
-            synced: Mutex::new(0),
-        })
+        Ok(Records { file, map, tail: Mutex::default(), written: AtomicU64::new(0) })
     }
 
     /// A home of so many bytes, which the file has.
@@ -404,17 +412,63 @@ impl Records {
         // locked.
         Record::decode(unsafe { std::slice::from_raw_parts(start, len) })
     }
+}
 
-    /// Returns once every record that was written before is on the disk. One syncs for all that wait.
-    fn sync(&self) -> Result<()> {
-        let own = self.written.load(Ordering::Acquire);
-        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
-        if *synced < own {
-            let all = self.written.load(Ordering::Acquire);
-            self.file.sync_data().map_err(Error::io("the floor's file"))?;
-            *synced = all;
+/// For so long sessions wait for each other: one that doesn't write must not stop the others for good.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// Sessions that share syncs.
+#[derive(Debug, Default)]
+struct Syncs {
+    sessions: AtomicUsize,
+    /// Records that are on the disk.
+    synced: AtomicU64,
+    rounds: Rounds,
+    turn: Mutex<Turn>,
+}
+
+#[derive(Debug, Default)]
+struct Turn {
+    /// Sessions that want the next sync.
+    waiting: usize,
+    is_taken: bool,
+}
+
+impl Syncs {
+    /// Returns once every record that was written before is on the disk. The session that comes last syncs for
+    /// all, so that there are as few syncs as can be, and nobody is woken but to be answered.
+    fn sync(&self, records: &Records) -> Result<()> {
+        let own = records.written.load(Ordering::Acquire);
+        let mut turn = self.turn();
+        turn.waiting += 1;
+        let mut is_patient = true;
+        while turn.is_taken || is_patient && turn.waiting < self.sessions.load(Ordering::Relaxed) {
+            let round = self.rounds.current();
+            drop(turn);
+            self.rounds.sleep(round, Some(PATIENCE));
+            if self.synced.load(Ordering::Acquire) >= own {
+                return Ok(());
+            }
+            is_patient = self.rounds.current() != round;
+            turn = self.turn();
         }
-        Ok(())
+        *turn = Turn { waiting: 0, is_taken: true };
+        let all = records.written.load(Ordering::Acquire);
+        drop(turn);
+        let outcome = records.file.sync_data().map_err(Error::io("the floor's file"));
+        let mut turn = self.turn();
+        turn.is_taken = false;
+        if outcome.is_ok() {
+            self.synced.store(all, Ordering::Release);
+        }
+        self.rounds.end();
+        drop(turn);
+        self.rounds.wake();
+        outcome
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
