@@ -71,6 +71,29 @@ pub struct Lag {
     pub flush_bytes: u64,
     /// Since a flush last made room, or since there was one to make.
     pub since_progress: Duration,
+    /// Where no segment is ready behind the one that takes the writes, and one is being made.
+    pub segment: Option<SegmentLag>,
+}
+
+/// How far the making of the next segment lags.
+#[derive(Debug, Clone, Copy)]
+pub struct SegmentLag {
+    /// Since the writer took the last that was ready.
+    pub since_taken: Duration,
+    /// Bytes that it has written since.
+    pub used_bytes: u64,
+    /// Bytes that it may still write before it has to wait.
+    pub left_bytes: u64,
+}
+
+impl SegmentLag {
+    /// What a record of so many bytes owes, in seconds. The next segment is taken to last as long again: what
+    /// is left must do until then, and does at the writer's own pace while no more than half is used.
+    fn owed_s(&self, record_bytes: u64) -> f64 {
+        let own = 1.0 / self.used_bytes.max(1) as f64;
+        let needed = 1.0 / self.left_bytes.max(1) as f64;
+        record_bytes as f64 * self.since_taken.as_secs_f64() * (needed - own).max(0.0)
+    }
 }
 
 /// The debt of writers in time.
@@ -95,7 +118,8 @@ impl Throttle {
     pub fn delay(&self, record_bytes: u64, memtable_bytes: u64, lag: &Lag) -> Option<Duration> {
         // Slowly at first: who writes a little faster than is kept up is slowed a little.
         let for_space = record_bytes as f64 * lag.in_space.powi(2) / LAGGING_BYTES_PER_S;
-        let owed_s = for_space.max(self.owed_for_flushes_s(memtable_bytes, lag));
+        let for_segment = lag.segment.map_or(0.0, |lag| lag.owed_s(record_bytes));
+        let owed_s = for_space.max(for_segment).max(self.owed_for_flushes_s(memtable_bytes, lag));
         let owed = (owed_s * 1e9).min(SLEEP_MAX.as_nanos() as f64) as u64;
         if owed == 0 {
             return None;
@@ -163,7 +187,14 @@ mod tests {
 
     fn lag(pressure: f64, left_bytes: u64, since_progress_ms: u64) -> Lag {
         let since_progress = Duration::from_millis(since_progress_ms);
-        Lag { pressure, in_space: 0.0, left_bytes, flush_bytes: 8 << 20, since_progress }
+        Lag {
+            pressure,
+            in_space: 0.0,
+            left_bytes,
+            flush_bytes: 8 << 20,
+            since_progress,
+            segment: None,
+        }
     }
 
     #[test]
@@ -180,6 +211,29 @@ mod tests {
             left = left.checked_sub(100).expect("there is room");
         }
         assert!(longest <= SLEEP_MAX && left > 100 << 10, "{longest:?}, {left} bytes");
+    }
+
+    #[test]
+    fn a_segment_outlasts_the_making_of_the_next() {
+        let throttle = Throttle::default();
+        const SEGMENT_BYTES: u64 = 32 << 20;
+        let (mut now, mut left_bytes) = (Duration::ZERO, SEGMENT_BYTES);
+        let (mut longest, mut at_first) = (Duration::ZERO, Duration::ZERO);
+        // A writer at 1.6 GB/s, for half a second in which no segment is ready behind its own.
+        while now < Duration::from_millis(500) {
+            let used_bytes = SEGMENT_BYTES - left_bytes;
+            let segment = Some(SegmentLag { since_taken: now, used_bytes, left_bytes });
+            let lag = Lag { segment, ..lag(0.0, 64 << 20, 0) };
+            let delay = throttle.delay(4096, 100, &lag).unwrap_or_default();
+            longest = longest.max(delay);
+            if used_bytes <= SEGMENT_BYTES / 2 {
+                at_first += delay;
+            }
+            now += Duration::from_nanos(2_500) + delay;
+            left_bytes = left_bytes.checked_sub(4096).expect("there is room");
+        }
+        assert!(longest <= SLEEP_MAX && left_bytes > 32 << 10, "{longest:?}, {left_bytes} bytes");
+        assert_eq!(at_first, Duration::ZERO);
     }
 
     #[test]

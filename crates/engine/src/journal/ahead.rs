@@ -5,7 +5,9 @@
 //! piece at a time: it writes zeros over what was never written, far ahead, and has pages mapped, a
 //! little ahead; a writer that catches up does both for a small piece. It stays so far ahead and no
 //! further, because a sync writes all that was zeroed, and takes away the permission to store in each
-//! page that is mapped, which costs an interrupt then and a fault later.
+//! page that is mapped, which costs an interrupt then and a fault later. What a file that is used again
+//! held is in memory mostly, and is stored over; where the system has taken the memory away, it is written
+//! over with zeros, instead of being read from the disk for nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,6 +45,8 @@ const PAGE_BYTES_MAX: u64 = 64 << 10;
 pub(super) struct AheadMap {
     map: Arc<dyn SegmentMap>,
     capacity: u64,
+    /// The file was a segment before, so that it holds bytes which nobody needs.
+    is_used: bool,
     /// Everything before was written, with zeros at least. Changes with `backing` held.
     zeroed: AtomicU64,
     /// Everything before can be stored in; at most `zeroed`.
@@ -56,13 +60,20 @@ pub(super) struct AheadMap {
 }
 
 impl AheadMap {
-    /// A map of `capacity` bytes, nothing of which is backed. Of a fresh file nothing but a segment's
-    /// header was ever written.
-    pub(super) fn new(map: Arc<dyn SegmentMap>, capacity: u64, is_fresh: bool) -> AheadMap {
+    /// A map of `capacity` bytes, nothing of which is backed. Of a file that was no segment before nothing but
+    /// a segment's header was ever written; `zero_ahead` has zeros written over the rest.
+    pub(super) fn new(
+        map: Arc<dyn SegmentMap>,
+        capacity: u64,
+        is_used: bool,
+        zero_ahead: bool,
+    ) -> AheadMap {
+        let zeroed = if zero_ahead && !is_used { SEGMENT_HEADER_BYTES } else { capacity };
         AheadMap {
             map,
             capacity,
-            zeroed: AtomicU64::new(if is_fresh { SEGMENT_HEADER_BYTES } else { capacity }),
+            is_used,
+            zeroed: AtomicU64::new(zeroed),
             // The header's page comes with the first piece.
             backed: AtomicU64::new(SEGMENT_HEADER_BYTES),
             backing: Mutex::new(()),
@@ -73,7 +84,7 @@ impl AheadMap {
 
     /// The map for the next use of its segment's file: nothing of it is backed.
     pub(super) fn again(&self) -> AheadMap {
-        AheadMap::new(self.map.clone(), self.capacity, false)
+        AheadMap::new(self.map.clone(), self.capacity, true, false)
     }
 
     /// Backs everything before `end`.
@@ -136,8 +147,13 @@ impl AheadMap {
 
     /// Has everything before `end` stored in from now on. Requires: `backing` is held.
     fn back(&self, end: u64, path: &Path) -> Result<()> {
-        self.zero(end, path)?;
         let from = self.backed.load(Ordering::Acquire);
+        let is_new = self.zeroed.load(Ordering::Relaxed) < self.capacity;
+        if self.is_used && !is_new && !self.map.is_resident(from, end - from) {
+            // What is behind it is likely to have gone too: from here on the file is as a new one.
+            self.zeroed.store(from, Ordering::Relaxed);
+        }
+        self.zero(end, path)?;
         let populated = self.map.populate(from, end - from);
         populated.map_err(|source| Error::io("populate", path, source))?;
         self.backed.store(end, Ordering::Release);
@@ -186,5 +202,66 @@ impl AheadMap {
     /// Whether a slice still lives.
     pub(super) fn is_shared(&self) -> bool {
         self.map.is_shared()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    /// A map of a file some of which is not in memory; it notes what is done with it.
+    #[derive(Debug)]
+    struct Paged {
+        gone_from: u64,
+        done: Mutex<Vec<(&'static str, u64, u64)>>,
+    }
+
+    impl SegmentMap for Paged {
+        fn populate(&self, offset: u64, len: u64) -> io::Result<()> {
+            self.done.lock().push(("populate", offset, offset + len));
+            Ok(())
+        }
+        fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+            self.done.lock().push(("zeros", offset, offset + len));
+            Ok(())
+        }
+        fn is_resident(&self, offset: u64, len: u64) -> bool {
+            offset + len <= self.gone_from
+        }
+        fn write(&self, _offset: u64, _bytes: &[u8]) {}
+        fn slice(&self, _offset: u64, _len: usize) -> Bytes {
+            Bytes::new()
+        }
+        fn release(&self, _offset: u64, _len: u64) {}
+        fn is_shared(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn what_has_left_memory_is_written_over_and_not_read() {
+        const KIB: u64 = 1 << 10;
+        let map = Arc::new(Paged { gone_from: 192 * KIB, done: Mutex::default() });
+        let ahead = AheadMap::new(map.clone(), 1 << 20, true, true);
+        while ahead.back_ahead(0, Path::new("segment")).unwrap() {}
+        let done = std::mem::take(&mut *map.done.lock());
+        let at_first = [
+            ("populate", SEGMENT_HEADER_BYTES, 64 * KIB),
+            ("populate", 64 * KIB, 128 * KIB),
+            ("populate", 128 * KIB, 192 * KIB),
+            ("zeros", 192 * KIB, 256 * KIB),
+            ("populate", 192 * KIB, 256 * KIB),
+            ("zeros", 256 * KIB, 512 * KIB),
+            ("populate", 256 * KIB, 320 * KIB),
+        ];
+        assert_eq!(done[..at_first.len()], at_first);
+        let zeros = done.iter().filter(|(what, ..)| *what == "zeros");
+        assert_eq!(zeros.map(|(_, from, end)| end - from).sum::<u64>(), (1 << 20) - 192 * KIB);
+
+        let resident = Arc::new(Paged { gone_from: u64::MAX, done: Mutex::default() });
+        let ahead = AheadMap::new(resident.clone(), 1 << 20, true, true);
+        while ahead.back_ahead(0, Path::new("segment")).unwrap() {}
+        assert!(resident.done.lock().iter().all(|(what, ..)| *what == "populate"));
     }
 }

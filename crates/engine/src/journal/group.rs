@@ -122,7 +122,7 @@ impl<'a> PreparedGroup<'a> {
         record_bytes(self.meta_bytes(), self.value_bytes)
     }
 
-    /// About what memtables take of it: all but the values that stay in the journal.
+    /// What memtables take of its bytes: all but the values that stay in the journal.
     pub fn memtable_bytes(&self) -> u64 {
         let inline = self.values().iter().filter(|value| self.is_inline(value));
         let inline_bytes: usize = inline.map(|value| value.len()).sum();

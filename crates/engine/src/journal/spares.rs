@@ -185,6 +185,12 @@ impl SegmentPool {
         inner.is_begun && inner.missing() > 0
     }
 
+    /// Number of segments that are ready, and of those that are being made.
+    pub fn successors(&self) -> (usize, usize) {
+        let inner = self.inner.lock();
+        (inner.ready.len(), inner.preparing)
+    }
+
     /// Makes the spares ready that are missing, from returned files as far as there are any; false when
     /// there are enough.
     pub fn prepare(&self) -> Result<bool> {

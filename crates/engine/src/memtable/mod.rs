@@ -28,6 +28,10 @@ use crate::lock::Mutex;
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
 use crate::stages::{Recorder, Stage};
 
+/// About what an entry takes beside its key and an inline value: its header, perhaps a pointer, and two to
+/// four slots of the index.
+pub const ENTRY_BYTES: u64 = 80;
+
 /// The write buffer, as it is read.
 #[derive(Debug)]
 pub struct Memtable {

@@ -209,7 +209,7 @@ impl Inner {
     }
 
     /// The segment that takes the writes, if one was started.
-    fn newest_segment(&self) -> Option<Arc<Segment>> {
+    pub(super) fn newest_segment(&self) -> Option<Arc<Segment>> {
         self.log.lock().last().map(|log| log.segment.clone())
     }
 

@@ -98,6 +98,8 @@ pub(crate) struct Inner {
     pub(super) pressure_bits: AtomicU64,
     /// `lag_in_space` as bits, refreshed with it.
     pub(super) lag_in_space_bits: AtomicU64,
+    /// Clock reading when the writer took the last segment that was ready; 0 where one is.
+    pub(super) short_since_ns: AtomicU64,
     /// Why writing ended.
     pub(super) poison: OnceLock<String>,
     pub(super) closed: AtomicBool,
@@ -319,6 +321,9 @@ impl Inner {
         drop(log);
         self.change_state(|state| Arc::make_mut(&mut state.segments).insert(active.clone()));
         self.request(Work::Prepare);
+        if self.pool.successors().0 == 0 {
+            self.short_since_ns.store(self.resources.clock.steady_ns(), Ordering::Relaxed);
+        }
         // It is to be named.
         self.request(Work::Flush);
     }

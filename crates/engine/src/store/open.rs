@@ -140,6 +140,7 @@ impl Inner {
             collected_values: Mutex::default(),
             throttle: Default::default(),
             lag_in_space_bits: AtomicU64::new(0),
+            short_since_ns: AtomicU64::new(0),
             pressure_bits: AtomicU64::new(0),
             poison: OnceLock::new(),
             closed: AtomicBool::new(false),

@@ -19,12 +19,12 @@ use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
 use crate::journal::{Change, PreparedGroup};
 use crate::key::{self, ATTRIBUTES_BYTES_MAX, SEQNO_MAX, SeqNo, VALUE_BYTES_MAX, check_key};
-use crate::memtable::MemtableWriter;
+use crate::memtable::{self, MemtableWriter};
 use crate::options::Durability;
 use crate::range_tombstone::RangeTombstone;
 use crate::resources::Work;
 use crate::stages::{Stage, Trace};
-use crate::stall::{self, Lag};
+use crate::stall::{self, Lag, SegmentLag};
 use crate::waits;
 
 thread_local! {
@@ -171,7 +171,8 @@ impl Inner {
 
     /// Slows the writer while background work lags; `Busy` when flushes make no progress for the deadline.
     fn admit(&self, group: &PreparedGroup<'_>) -> Result<()> {
-        if self.pressure() <= stall::PRESSURE_SLOW {
+        let is_short = self.short_since_ns.load(Ordering::Relaxed) != 0;
+        if !is_short && self.pressure() <= stall::PRESSURE_SLOW {
             return Ok(());
         }
         let clock = &self.resources.clock;
@@ -183,8 +184,11 @@ impl Inner {
             left_bytes: self.memtable_room(),
             flush_bytes: self.options.memtable_bytes as u64,
             since_progress: Duration::from_nanos(since_progress_ns),
+            segment: if is_short { self.segment_lag(started_ns) } else { None },
         };
-        let delay = self.throttle.delay(group.record_bytes(), group.memtable_bytes(), &lag);
+        let memtable_bytes =
+            group.memtable_bytes() + u64::from(group.count()) * memtable::ENTRY_BYTES;
+        let delay = self.throttle.delay(group.record_bytes(), memtable_bytes, &lag);
         if let Some(delay) = delay {
             clock.sleep(delay);
         }
@@ -198,6 +202,24 @@ impl Inner {
         add(&self.counters.stalled_ns, stalled_ns);
         waits::note(Stage::PutStall.name(), Duration::from_nanos(stalled_ns));
         Ok(())
+    }
+
+    /// How far the making of the next segment lags, if the writer may have to wait for it.
+    fn segment_lag(&self, now_ns: u64) -> Option<SegmentLag> {
+        let (ready, in_making) = self.pool.successors();
+        if ready > 0 {
+            self.short_since_ns.store(0, Ordering::Relaxed);
+        }
+        if ready > 0 || in_making == 0 {
+            return None;
+        }
+        let since_ns = now_ns.saturating_sub(self.short_since_ns.load(Ordering::Relaxed));
+        let newest = self.newest_segment()?;
+        Some(SegmentLag {
+            since_taken: Duration::from_nanos(since_ns),
+            used_bytes: newest.end(),
+            left_bytes: newest.capacity() - newest.end(),
+        })
     }
 
     /// Waits, a millisecond at a time, until flushes have made room.

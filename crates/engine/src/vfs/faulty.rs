@@ -243,6 +243,10 @@ impl SegmentMap for FaultySegmentMap {
         self.inner.write_zeros(offset, len)
     }
 
+    fn is_resident(&self, offset: u64, len: u64) -> bool {
+        self.inner.is_resident(offset, len)
+    }
+
     fn write(&self, offset: u64, bytes: &[u8]) {
         self.inner.write(offset, bytes);
     }

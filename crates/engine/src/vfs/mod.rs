@@ -147,9 +147,13 @@ pub trait SegmentMap: Send + Sync + Debug {
     /// Keeps its bytes. Requires: no other thread writes the range meanwhile. The error is what a
     /// `write_all_at` of the range would answer, such as `StorageFull`.
     fn populate(&self, offset: u64, len: u64) -> io::Result<()>;
-    /// Writes zeros over a range that nothing was written to since the file was allocated, which can
-    /// make populating it far cheaper. Requires: no other thread populates it meanwhile.
+    /// Writes zeros over a range whose bytes nobody needs, which can make populating it far cheaper.
+    /// Requires: no other thread populates it meanwhile.
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Whether all of a range is in memory, so that to populate it nothing is read from the disk.
+    fn is_resident(&self, _offset: u64, _len: u64) -> bool {
+        true
+    }
     /// Stores `bytes` at `offset`.
     ///
     /// Requires: the range is inside the map and populated, no other thread writes it, and no slice

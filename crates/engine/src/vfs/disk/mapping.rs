@@ -117,6 +117,20 @@ impl SegmentMap for DiskSegmentMap {
         write_zeros(&self.fd, offset, offset + len)
     }
 
+    fn is_resident(&self, offset: u64, len: u64) -> bool {
+        let page_bytes = rustix::param::page_size();
+        let end = self.check(offset, len) + len as usize;
+        let first = offset as usize / page_bytes;
+        let mut pages = vec![0u8; end.div_ceil(page_bytes) - first];
+        // SAFETY: the pages lie in the map, whose length the system rounds up to whole ones, and there is a byte
+        // for each.
+        let outcome = unsafe {
+            let start = self.map.as_mut_ptr().add(first * page_bytes);
+            libc::mincore(start.cast(), end - first * page_bytes, pages.as_mut_ptr())
+        };
+        outcome != 0 || pages.iter().all(|page| page & 1 == 1)
+    }
+
     fn write(&self, offset: u64, bytes: &[u8]) {
         let start = self.check(offset, bytes.len() as u64);
         // SAFETY: the range is inside the map, which lives as long as `self`. The caller is the only
@@ -236,6 +250,25 @@ mod tests {
         map.write_zeros(len - 4096, 4096).unwrap();
         assert_eq!(map.slice(0, 7), "header\0");
         assert_eq!(map.slice(len - 4103, 8), "\0record\0");
+    }
+
+    #[test]
+    fn what_was_written_is_in_memory_until_the_system_drops_it() {
+        // Files in memory alone, as those of a tmpfs, can't be dropped.
+        let root = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let len = 256 << 10;
+        let map = segment(root.path(), len);
+        map.write_zeros(0, len).unwrap();
+        assert!(map.is_resident(0, len) && map.is_resident(5_000, 1));
+        let file = std::fs::File::open(root.path().join("segment")).unwrap();
+        file.sync_data().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let dropped = !map.is_resident(0, len);
+        map.populate(0, 100).unwrap();
+        assert!(map.is_resident(0, 100));
+        assert_eq!(map.slice(0, 4), "\0\0\0\0");
+        let is_tmpfs = rustix::fs::fstatfs(&file).unwrap().f_type == 0x0102_1994;
+        assert!(dropped || is_tmpfs, "its pages were clean, and nobody had mapped them");
     }
 
     #[test]
