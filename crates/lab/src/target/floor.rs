@@ -1,8 +1,9 @@
 //! A floor under the engines: what is left of a store when all is left out that single requests don't need.
 //!
 //! 1. Records are in one mapped file, each with its checksum; a table in memory tells where.
-//! 2. A put copies its record into the file, so that it survives the process being killed; with `sync`,
-//!    one `fdatasync` serves all sessions, which wait for each other. Each key has two homes and takes them in turn, so that the file doesn't grow.
+//! 2. A put copies its record into the file, so that it survives the process being killed; with `sync`, one
+//!    `fdatasync` serves all sessions, which wait for each other. Each key has two homes and takes them in
+//!    turn, so that the file doesn't grow.
 //! 3. A get compares key and checksum where the record lies. A scan reads a copy of all records in order, made
 //!    when the first scan comes.
 //!
@@ -20,7 +21,6 @@ use std::time::Duration;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use tallybook::checksum::{crc32c, crc32c_append};
-
 use tallybook::vfs::prefetch::{bytes_at_once, prefetch_range, touch};
 use tallybook::vfs::rounds::Rounds;
 use tallybook::{key, vfs};
