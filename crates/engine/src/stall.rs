@@ -3,10 +3,11 @@
 //! Below half pressure nobody is slowed. From there each written byte owes time, so that at full
 //! pressure writers are let in just as fast as flushes drain. When a flush takes longer than flushes
 //! do, as when the disk is slow to sync, writers are slowed further, the more the longer it takes, so
-//! that the room that is left lasts and nobody has to wait for its end. Writers who overwrite faster than
-//! merges and collection find and free what is dead are slowed too, the more the further those lag, so
-//! that a store doesn't take ever more of the disk. A debt is slept off once it is worth a sleep, a few
-//! milliseconds at a time.
+//! that the room that is left lasts and nobody has to wait for its end; so they are while the making of the
+//! journal's next segment takes longer than what they have of the last would last. Writers who overwrite
+//! faster than merges and collection find and free what is dead are slowed too, the more the further those
+//! lag, so that a store doesn't take ever more of the disk. A debt is slept off once it is worth a sleep, a
+//! few milliseconds at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

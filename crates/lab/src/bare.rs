@@ -42,8 +42,8 @@ pub struct BareOptions {
     pub threads: usize,
     /// Bytes of every value. Default 100.
     pub body_bytes: usize,
-    /// How many prefilled keys, of a spec's usual length, a hash map holds, which then has the values of gets and heads. Default
-    /// none: each answer is the constant.
+    /// How many prefilled keys, of a spec's usual length, a hash map holds, which then has the values of gets
+    /// and heads. Default none: each answer is the constant.
     pub keys: u64,
     /// By how much every answer is delayed. Default not at all.
     pub delay: Duration,
@@ -80,7 +80,7 @@ impl Bare {
             .map_err(Error::io(format!("listen on {}", options.listen)))?;
         let address = listener.local_addr().map_err(Error::io("local address"))?;
         let (stop, stopped) = watch::channel(false);
-        let answers = Arc::new(Constant::new(&options));
+        let answers = Arc::new(Answers::new(&options));
         let mut bare = Bare { address, stop, threads: Vec::new() };
         let mut inboxes = Vec::new();
         for _ in 0..options.threads.max(1) {
@@ -155,7 +155,7 @@ async fn accept(
 
 async fn serve(
     mut arrivals: mpsc::UnboundedReceiver<StdStream>,
-    answers: Arc<Constant>,
+    answers: Arc<Answers>,
     mut stopped: watch::Receiver<bool>,
 ) {
     loop {
@@ -180,9 +180,9 @@ async fn serve(
     }
 }
 
-/// The answers.
+/// What is answered, and how late.
 #[derive(Debug)]
-struct Constant {
+struct Answers {
     value: Bytes,
     values: Option<HashMap<Vec<u8>, Bytes>>,
     delay: Duration,
@@ -190,8 +190,8 @@ struct Constant {
     first_at: Mutex<Option<Instant>>,
 }
 
-impl Constant {
-    fn new(options: &BareOptions) -> Constant {
+impl Answers {
+    fn new(options: &BareOptions) -> Answers {
         let value = vec![b'x'; options.body_bytes];
         let key_bytes = Spec::default().key_bytes as usize;
         let entry = |index| {
@@ -199,7 +199,7 @@ impl Constant {
             KeyNumber::present(index).write(key_bytes, &mut key);
             (key, Bytes::from(value.clone()))
         };
-        Constant {
+        Answers {
             values: (options.keys > 0).then(|| (0..options.keys).map(entry).collect()),
             value: Bytes::from(value),
             delay: options.delay,

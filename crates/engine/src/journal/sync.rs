@@ -20,7 +20,6 @@ use super::gathering::Gathering;
 use super::segment::Segment;
 use crate::error::{Error, Result};
 use crate::lock::Mutex;
-
 use crate::stages::{Recorder, Stage};
 use crate::vfs::cycles;
 use crate::vfs::rounds::Rounds;

@@ -1,9 +1,10 @@
 //! `http-floor`: how much of a request's cost is HTTP itself, and how much is ours.
 //!
-//! The floor is a bare hyper server that stores nothing and answers a constant. Reads are also made from one that
-//! answers from a hash map in memory, the least that a store can be: what it takes more than the floor are the
-//! waits for memory of a key and its value. Our blocks are in memory, and the tree is at rest, before a run
-//! begins; a server that is written to isn't the one that is read from, whose cache it would empty. What reading a block or passing a run costs is for other experiments to say.
+//! The floor is a bare hyper server that stores nothing and answers a constant. Reads are also made from one
+//! that answers from a hash map in memory, the least that a store can be: what it takes more than the floor
+//! are the waits for memory of a key and its value. Our blocks are in memory, and the tree is at rest, before
+//! a run begins; a server that is written to isn't the one that is read from, whose cache it would empty. What
+//! reading a block or passing a run costs is for other experiments to say.
 //! Answers of ours are verified, the floor's can't be. Any other server that speaks `/v0` can be loaded beside
 //! them, by its URL: it is filled with the same keys, and keeps them afterwards.
 
