@@ -87,10 +87,11 @@ pub enum BodyRef<'a> {
     Delete,
 }
 
-/// Whether what has this expiry, as of [`EntryRef::expiry`], is a value as of `now_ms`.
+/// Whether what has this expiry, as of [`EntryRef::expiry`], is a value as of `now_ms`, which is asked for if it
+/// matters.
 #[inline]
-pub fn is_live(expiry: Option<u64>, now_ms: u64) -> bool {
-    expiry.is_some_and(|at_ms| at_ms == 0 || at_ms > now_ms)
+pub fn is_live(expiry: Option<u64>, now_ms: impl FnOnce() -> u64) -> bool {
+    expiry.is_some_and(|at_ms| at_ms == 0 || at_ms > now_ms())
 }
 
 impl EntryRef<'_> {
@@ -141,7 +142,7 @@ impl EntryRef<'_> {
 
     /// Whether the key has a value as of `now_ms` by this entry.
     pub fn is_live(&self, now_ms: u64) -> bool {
-        is_live(self.expiry(), now_ms)
+        is_live(self.expiry(), || now_ms)
     }
 }
 

@@ -65,7 +65,7 @@ impl<'a> Retain<'a> {
                 return false;
             }
         }
-        !self.bottom || stripe > 0 || head::is_live(expiry, self.now_ms)
+        !self.bottom || stripe > 0 || head::is_live(expiry, || self.now_ms)
     }
 
     /// The range deletions that are kept, ascending by start: of each stripe the newest of each piece.

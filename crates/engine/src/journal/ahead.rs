@@ -60,15 +60,29 @@ pub(super) struct AheadMap {
 }
 
 impl AheadMap {
-    /// A map of `capacity` bytes, nothing of which is backed. Of a file that was no segment before nothing but
-    /// a segment's header was ever written; `zero_ahead` has zeros written over the rest.
-    pub(super) fn new(
+    /// A map of `capacity` bytes of a new file, of which nothing but a segment's header was ever written:
+    /// nothing is backed, and `zero_ahead` has zeros written over the rest.
+    pub(super) fn new(map: Arc<dyn SegmentMap>, capacity: u64, zero_ahead: bool) -> AheadMap {
+        let zeroed = if zero_ahead { SEGMENT_HEADER_BYTES } else { capacity };
+        AheadMap::zeroed_upto(zeroed, map, capacity, false)
+    }
+
+    /// A map of a file that was a segment before, all over which something was written: nothing is backed.
+    pub(super) fn of_used(map: Arc<dyn SegmentMap>, capacity: u64) -> AheadMap {
+        AheadMap::zeroed_upto(capacity, map, capacity, true)
+    }
+
+    /// The map for the next use of its segment's file.
+    pub(super) fn again(&self) -> AheadMap {
+        AheadMap::of_used(self.map.clone(), self.capacity)
+    }
+
+    fn zeroed_upto(
+        zeroed: u64,
         map: Arc<dyn SegmentMap>,
         capacity: u64,
         is_used: bool,
-        zero_ahead: bool,
     ) -> AheadMap {
-        let zeroed = if zero_ahead && !is_used { SEGMENT_HEADER_BYTES } else { capacity };
         AheadMap {
             map,
             capacity,
@@ -80,11 +94,6 @@ impl AheadMap {
             is_asked: AtomicBool::new(false),
             released: AtomicU64::new(0),
         }
-    }
-
-    /// The map for the next use of its segment's file: nothing of it is backed.
-    pub(super) fn again(&self) -> AheadMap {
-        AheadMap::new(self.map.clone(), self.capacity, true, false)
     }
 
     /// Backs everything before `end`.
@@ -243,7 +252,7 @@ mod tests {
     fn what_has_left_memory_is_written_over_and_not_read() {
         const KIB: u64 = 1 << 10;
         let map = Arc::new(Paged { gone_from: 192 * KIB, done: Mutex::default() });
-        let ahead = AheadMap::new(map.clone(), 1 << 20, true, true);
+        let ahead = AheadMap::of_used(map.clone(), 1 << 20);
         while ahead.back_ahead(0, Path::new("segment")).unwrap() {}
         let done = std::mem::take(&mut *map.done.lock());
         let at_first = [
@@ -260,7 +269,7 @@ mod tests {
         assert_eq!(zeros.map(|(_, from, end)| end - from).sum::<u64>(), (1 << 20) - 192 * KIB);
 
         let resident = Arc::new(Paged { gone_from: u64::MAX, done: Mutex::default() });
-        let ahead = AheadMap::new(resident.clone(), 1 << 20, true, true);
+        let ahead = AheadMap::of_used(resident.clone(), 1 << 20);
         while ahead.back_ahead(0, Path::new("segment")).unwrap() {}
         assert!(resident.done.lock().iter().all(|(what, ..)| *what == "populate"));
     }

@@ -204,8 +204,10 @@ impl SegmentMaker {
         }
         let map = file.map_segment(spare.capacity);
         let map = map.map_err(|source| Error::io("map", &spare.path, source))?;
-        let (is_used, zero_ahead) = (spare.header.is_recycled, self.options.zero_ahead);
-        Ok(Arc::new(AheadMap::new(map, spare.capacity, is_used, zero_ahead)))
+        Ok(Arc::new(match spare.header.is_recycled {
+            true => AheadMap::of_used(map, spare.capacity),
+            false => AheadMap::new(map, spare.capacity, self.options.zero_ahead),
+        }))
     }
 
     fn create_file(&self, temporary: &Path, capacity: u64) -> Result<Arc<dyn File>> {

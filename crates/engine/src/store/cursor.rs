@@ -15,7 +15,7 @@ use super::sorted_run::SortedRun;
 use super::state::{ReadState, ValueRef};
 use super::{KeyHead, KeyValue, ScanOptions};
 use crate::error::{Error, Result};
-use crate::head::{Body, BodyRef, Entry, Head};
+use crate::head::{self, Body, BodyRef, Entry, Head};
 use crate::iter::{InternalIterator, MergingIterator};
 use crate::key::{self, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones, newest};
@@ -357,13 +357,8 @@ impl Cursor {
 
     /// Whether the newest visible version of a key, of that number and expiry, is a value.
     fn shows(&self, user_key: &[u8], seqno: SeqNo, expiry: Option<u64>) -> bool {
-        let is_live = match expiry {
-            Some(0) => true,
-            Some(expires_at_ms) => expires_at_ms > self.clock.now_ms(),
-            None => false,
-        };
         let deletes = |set: &Arc<RangeTombstones>| set.cover(user_key, self.seqno) >= seqno;
-        is_live && !self.range_tombstones.iter().any(deletes)
+        head::is_live(expiry, || self.clock.now_ms()) && !self.range_tombstones.iter().any(deletes)
     }
 }
 

@@ -4,13 +4,14 @@
 //! One pipelined connection at 40,000 requests a second, as in the studies of servers that this grew from,
 //! and 64 at 100,000. Memtables are small, so that puts are flushed and merged many times meanwhile.
 //! Latency counts from when a request was due. The generator takes its part of the same cores, which is why
-//! the bare server is what to compare with.
+//! the bare server is what to compare with. Gets are also made from one that answers from a hash map in
+//! memory, as in `http-floor`.
 
-use super::http_floor::{FLOOR, OURS, VALUE_BYTES, floor_of};
+use super::http_floor::{FLOOR, MAP, OURS, VALUE_BYTES, floor_of, map_of};
 use super::picks::{
     LatencyRow, latency, latency_table, median_of, of_case, percentile_chart, text, values_of,
 };
-use super::planning::{MIB, at_rate, budget, only_ours, run, seed, server};
+use super::planning::{MIB, at_rate, budget, in_turn, only_ours, run, seed, server};
 use super::{Experiment, PlannedRun, Scale};
 use crate::chart::Unit;
 use crate::error::Result;
@@ -66,10 +67,9 @@ impl Experiment for HttpConstant {
                     };
                     let bare = format!("bare {request} {repetition}");
                     let floor = floor_of(&ours, floor_bytes, bare);
-                    runs.extend(match repetition % 2 {
-                        0 => [ours, floor],
-                        _ => [floor, ours],
-                    });
+                    let map = (!workload.writes()).then(|| map_of(&floor));
+                    let all: Vec<_> = [ours, floor].into_iter().chain(map).collect();
+                    runs.extend(in_turn(&all, repetition));
                 }
             }
         }
@@ -79,13 +79,13 @@ impl Experiment for HttpConstant {
     fn report(&self, records: &[Record], rerun: &str) -> Report {
         let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
         let rates = values_of(records, "rate");
-        let mut cases: Vec<(String, [LatencyRow<'_>; 2])> = Vec::new();
+        let mut cases: Vec<(String, [LatencyRow<'_>; 3])> = Vec::new();
         for rate in &rates {
             let per_second = Unit::PerSecond.format(rate.parse().unwrap_or_default());
             for (request, _, _, kind) in REQUESTS {
                 let of = of_case(records, &[("request", request), ("rate", rate)]);
                 let name = format!("{request} at {per_second}");
-                let sides = [OURS, FLOOR].map(|target| LatencyRow {
+                let sides = [OURS, FLOOR, MAP].map(|target| LatencyRow {
                     name: format!("{name}, {target}"),
                     records: of.iter().copied().filter(|one| one.target == target).collect(),
                     kind,
@@ -93,7 +93,8 @@ impl Experiment for HttpConstant {
                 cases.push((name, sides));
             }
         }
-        cases.retain(|(_, sides)| sides.iter().all(|side| !side.records.is_empty()));
+        let is_there = |side: &LatencyRow<'_>| !side.records.is_empty();
+        cases.retain(|(_, [ours, floor, _])| is_there(ours) && is_there(floor));
         let told: Vec<String> =
             cases.iter().filter_map(|(name, sides)| answer_of(name, sides)).collect();
         if !told.is_empty() {
@@ -125,13 +126,15 @@ impl Experiment for HttpConstant {
     }
 }
 
-/// Our p99.9 of a case, and the floor's.
-fn answer_of(name: &str, sides: &[LatencyRow<'_>; 2]) -> Option<String> {
+/// Our p99.9 of a case, beside the floor's and, of gets, the hash map's.
+fn answer_of(name: &str, sides: &[LatencyRow<'_>; 3]) -> Option<String> {
     let p999 = |row: &LatencyRow<'_>| median_of(&row.records, latency(row.kind, |one| one.p999_ns));
-    let [ours, floor] = sides;
+    let [ours, floor, map] = sides;
     let (our_ns, floor_ns) = (p999(ours)?, p999(floor)?);
+    let beside_map = p999(map)
+        .map_or(String::new(), |map_ns| format!(", {:.2} times the hash map's", our_ns / map_ns));
     Some(format!(
-        "{} ({:.2} times the bare server's) for {name}",
+        "{} ({:.2} times the bare server's{beside_map}) for {name}",
         Unit::Nanoseconds.format(our_ns),
         our_ns / floor_ns,
     ))

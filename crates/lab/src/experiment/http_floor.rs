@@ -24,7 +24,7 @@ use crate::target::Budget;
 
 pub(super) const OURS: &str = "tallybook";
 pub(super) const FLOOR: &str = "bare hyper";
-const MAP: &str = "hash map";
+pub(super) const MAP: &str = "hash map";
 pub(super) const VALUE_BYTES: u32 = 100;
 /// Nearly twice what the million keys take.
 const CACHE_BYTES: u64 = 256 << 20;
@@ -252,7 +252,7 @@ pub(super) fn floor_of(ours: &PlannedRun, body_bytes: u32, server: String) -> Pl
 }
 
 /// The same run against the floor with a hash map of the keys, which answers what it finds.
-fn map_of(floor: &PlannedRun) -> PlannedRun {
+pub(super) fn map_of(floor: &PlannedRun) -> PlannedRun {
     PlannedRun {
         subject: Subject::Bare { body_bytes: VALUE_BYTES, keys: floor.spec.keys },
         target: MAP.to_owned(),
