@@ -2,9 +2,9 @@
 //!
 //! One store of each size is filled in random order; then, when it is at rest, keys are read at random,
 //! asked for that are not there, and ranges read. Reads are warmed up until nearly every block was read
-//! once, whatever the size: a block's checksum is computed when it is first read. A merge tree has a number of levels that grows with
-//! the logarithm of its size, so the report sets each cost against the growth of that logarithm. What of
-//! the growth is memory's own, engines named beside ours show, `floor` first of all.
+//! once, whatever the size: a block's checksum is computed when it is first read. A merge tree has a number
+//! of levels that grows with the logarithm of its size, so the report sets each cost against the growth of
+//! that logarithm. What of the growth is memory's own, engines named beside ours show, `floor` first of all.
 
 use super::picks::{different, median_of, of_case, of_valid, or_dash, text, values_of};
 use super::planning::{engine_named, run, seed};
@@ -108,7 +108,6 @@ struct Growths<'a> {
 }
 
 /// CPU per operation, that as a multiple of the smallest store's, and operations per second.
-#[derive(Clone, Copy)]
 struct Cost {
     keys: u64,
     cpu: Option<f64>,

@@ -8,14 +8,12 @@
 use std::sync::Arc;
 
 use quanta::Instant;
+use tallybook::vfs::prefetch;
 
 use crate::keys::KeyNumber;
 use crate::target::Answers;
 use crate::values;
 use crate::workload::{Kind, Operation, Plan};
-
-/// No processor that runs this has shorter ones; Apple's have longer ones, and are loaded twice.
-const CACHE_LINE_BYTES: usize = 64;
 
 /// What was told of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,7 +193,7 @@ impl Check {
 impl Answers for Check {
     fn value(&mut self, value: Option<&[u8]>) {
         if let Some(value) = value {
-            wait_for(value);
+            prefetch::load(value);
         }
         self.tell(&[Kind::Get], |check| match value {
             None => check.absence(),
@@ -232,12 +230,6 @@ impl Answers for Check {
             self.told = Told::Failed(kind.to_owned());
         }
     }
-}
-
-/// Waits until these bytes are where a reader needs them: one load of each cache line.
-fn wait_for(value: &[u8]) {
-    let lines = value.iter().step_by(CACHE_LINE_BYTES);
-    std::hint::black_box(lines.fold(0, |sum, byte| sum ^ byte));
 }
 
 #[cfg(test)]
