@@ -6,11 +6,12 @@
 //! `talc`'s (after Lea's, with bins and boundary tags); pages in which no block is left go back to the system.
 
 use std::alloc::{Layout, handle_alloc_error};
+use std::fmt::{self, Debug, Formatter};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::RefCnt;
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use talc::base::Talc;
 use talc::base::binning::DefaultBinning;
 use talc::source::GlobalAllocSource;
 
-use crate::vfs::huge_pages::{HUGE_PAGE_BYTES, HugePages};
+use crate::vfs::huge_pages::{HUGE_PAGE_BYTES, HugeBytes, HugePages};
 
 /// Memory of a block besides its bytes: its header, and the allocator's part.
 pub(crate) const BLOCK_OVERHEAD_BYTES: usize = size_of::<Header>() + size_of::<usize>();
@@ -27,25 +28,65 @@ pub(crate) const BLOCK_OVERHEAD_BYTES: usize = size_of::<Header>() + size_of::<u
 /// More users than any program has; more is a fault in counting.
 const USERS_MAX: usize = isize::MAX as usize;
 
+/// What takes more than this has memory of its own, and is no block that is worth a cache.
+const SHARED_BYTES_MAX: usize = HUGE_PAGE_BYTES / 2;
+
 /// Memory for blocks.
-#[derive(Debug)]
+///
+/// With `prepare_by`, whoever has a block in hand never waits for the system to find memory: if none is
+/// ready, there is none for the block, and the next finds some.
 pub(crate) struct BlockMemory {
     pieces: Mutex<Talc<GlobalAllocSource<HugePages>, DefaultBinning>>,
+    pages: HugePages,
+    /// Asks a thread to call `make_ready`.
+    ask: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Whether it was asked, and has not begun.
+    is_asked: AtomicBool,
+}
+
+impl Debug for BlockMemory {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockMemory").field("pages", &self.pages).finish_non_exhaustive()
+    }
 }
 
 impl BlockMemory {
     /// Memory that takes nothing from the system until the first block comes.
     pub(crate) fn new() -> Arc<BlockMemory> {
-        let source = GlobalAllocSource::with_block_size(HugePages, HUGE_PAGE_BYTES);
-        Arc::new(BlockMemory { pieces: Mutex::new(Talc::new(source)) })
+        let pages = HugePages::default();
+        let source = GlobalAllocSource::with_block_size(pages.clone(), HUGE_PAGE_BYTES);
+        let pieces = Mutex::new(Talc::new(source));
+        Arc::new(BlockMemory {
+            pieces,
+            pages,
+            ask: OnceLock::new(),
+            is_asked: AtomicBool::new(false),
+        })
     }
 
-    /// A copy of a block; `None` if the system has no memory for it.
+    /// From now on has memory made ready ahead of need by whoever `ask` asks to call `make_ready`.
+    pub(crate) fn prepare_by(&self, ask: impl Fn() + Send + Sync + 'static) {
+        let _ = self.ask.set(Box::new(ask));
+    }
+
+    /// Has memory ready for the next blocks; may take milliseconds.
+    pub(crate) fn make_ready(&self) {
+        self.is_asked.store(false, Ordering::Relaxed);
+        self.pages.make_ready();
+    }
+
+    /// A copy of a block; `None` if there is no memory for it, or none is ready.
     pub(crate) fn copy(self: &Arc<Self>, raw: &[u8]) -> Option<SharedBlock> {
         let layout = layout_of(raw.len())?;
-        // SAFETY: the layout has the size of a header at least.
-        let piece = unsafe { self.pieces.lock().allocate(layout) }?;
-        let header = piece.cast::<Header>();
+        let ask = self.ask.get();
+        let piece = self.allocate(layout, ask.is_none());
+        if let Some(ask) = ask
+            && !self.pages.is_ready()
+            && !self.is_asked.swap(true, Ordering::Relaxed)
+        {
+            ask();
+        }
+        let header = piece?.cast::<Header>();
         let memory = ManuallyDrop::new(self.clone());
         let users = AtomicUsize::new(1);
         // SAFETY: the piece was given for this layout: a header, and behind it so many bytes. Nobody else knows
@@ -58,19 +99,40 @@ impl BlockMemory {
         Some(SharedBlock { header })
     }
 
-    /// A copy of what is in whole lines, for as long as it is used. If the system has no memory for it, the
-    /// process ends, as it does for other collections.
+    /// A copy of what is in whole lines, for as long as it is used; may wait for memory. If the system has
+    /// none, the process ends, as it does for other collections.
     pub(crate) fn copy_lines(self: &Arc<Self>, lines: &[CacheLine]) -> Bytes {
+        let raw = lines.as_flattened();
         if lines.is_empty() {
             return Bytes::new();
         }
         let layout = layout_of_lines(lines.len());
-        // SAFETY: there is a line, so that the layout has a size.
-        let piece = unsafe { self.pieces.lock().allocate(layout) };
+        if raw.len() > SHARED_BYTES_MAX {
+            let own = HugeBytes::new(raw.len());
+            let mut own = own.unwrap_or_else(|| handle_alloc_error(layout));
+            own.as_mut().copy_from_slice(raw);
+            return Bytes::from_owner(own);
+        }
+        let piece = self.allocate(layout, true);
         let start = piece.unwrap_or_else(|| handle_alloc_error(layout)).cast::<CacheLine>();
         // SAFETY: the piece was given for so many lines, and nobody else knows of it yet.
         unsafe { start.copy_from_nonoverlapping(NonNull::from(lines).cast(), lines.len()) };
         Bytes::from_owner(Lines { start, count: lines.len(), memory: self.clone() })
+    }
+
+    /// A piece of memory; without `wait`, of what is ready.
+    fn allocate(&self, layout: Layout, wait: bool) -> Option<NonNull<u8>> {
+        if layout.size() > SHARED_BYTES_MAX {
+            return None;
+        }
+        loop {
+            // SAFETY: every layout here has a line or a header at least.
+            let piece = unsafe { self.pieces.lock().allocate(layout) };
+            // The system is waited for without the lock.
+            if piece.is_some() || !wait || !self.pages.make_ready() {
+                return piece;
+            }
+        }
     }
 }
 
@@ -253,6 +315,27 @@ mod tests {
         assert!(weak.upgrade().is_some());
         drop(bytes);
         assert!(weak.upgrade().is_none(), "the last block takes the memory with it");
+    }
+
+    #[test]
+    fn blocks_wait_for_no_memory_where_somebody_makes_it_ready() {
+        let memory = BlockMemory::new();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        memory.prepare_by(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        (0..10).for_each(|_| assert!(memory.copy(&block(1)).is_none()));
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "asked once until it is done");
+        memory.make_ready();
+        let held: Vec<SharedBlock> =
+            (0..).map_while(|number| memory.copy(&block(number))).collect();
+        let bytes: usize = held.iter().map(|held| held.len() + BLOCK_OVERHEAD_BYTES).sum();
+        assert!(bytes > HUGE_PAGE_BYTES * 9 / 10, "{bytes} bytes fitted a page");
+        assert_eq!(asked.load(Ordering::Relaxed), 2, "asked again when the page was begun");
+        assert_eq!(memory.copy_lines(&[[7; 64]; 100]), [7; 6400][..], "lines are waited for");
+        drop(held);
+        assert!(memory.copy(&block(1)).is_some(), "what came back is used again");
     }
 
     #[test]

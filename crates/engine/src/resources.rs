@@ -112,9 +112,38 @@ struct Shared {
     flushes: Queue,
     compactions: Queue,
     stopping: AtomicBool,
-    /// Whether the ticking thread is to tick at once.
-    hurry: Mutex<bool>,
-    hurry_signal: Condvar,
+    /// Has memory made ready.
+    memory: Bell,
+    /// Has the ticking thread tick at once.
+    hurry: Bell,
+}
+
+/// Calls one thread, which may wait for it.
+#[derive(Debug, Default)]
+struct Bell {
+    is_called: Mutex<bool>,
+    signal: Condvar,
+}
+
+impl Bell {
+    fn call(&self) {
+        *self.is_called.lock() = true;
+        self.signal.notify_all();
+    }
+
+    /// Waits until it was called.
+    fn wait(&self) {
+        let mut is_called = self.is_called.lock();
+        self.signal.wait_while(&mut is_called, |is_called| !*is_called);
+        *is_called = false;
+    }
+
+    /// Waits until it was called, or so long.
+    fn wait_for(&self, longest: Duration) {
+        let mut is_called = self.is_called.lock();
+        self.signal.wait_while_for(&mut is_called, |is_called| !*is_called, longest);
+        *is_called = false;
+    }
 }
 
 #[derive(Debug, Default)]
@@ -130,13 +159,6 @@ impl Queue {
             waiting.push_back(participant);
             self.signal.notify_one();
         }
-    }
-}
-
-impl Shared {
-    fn hurry(&self) {
-        *self.hurry.lock() = true;
-        self.hurry_signal.notify_all();
     }
 }
 
@@ -168,6 +190,10 @@ impl Resources {
         }
         let shared = resources.shared.clone();
         threads.push(vfs::spawn("tally-prepare", false, move || work(&shared, Work::Prepare))?);
+        let (shared, cache) = (resources.shared.clone(), Arc::downgrade(&resources.block_cache));
+        threads.push(vfs::spawn("tally-memory", true, move || keep_memory(&shared, &cache))?);
+        let shared = resources.shared.clone();
+        resources.block_cache.prepare_by(move || shared.memory.call());
         let shared = resources.shared.clone();
         threads.push(vfs::spawn("tally-tick", false, move || tick(&shared))?);
         drop(threads);
@@ -230,7 +256,7 @@ impl Resources {
 
     /// Has all participants ticked now, and often from now on if they ask for it.
     pub fn hurry(&self) {
-        self.shared.hurry();
+        self.shared.hurry.call();
     }
 
     /// In inline mode, does all work that is due for `participant`; else nothing.
@@ -249,7 +275,8 @@ impl Resources {
 impl Drop for Resources {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        self.shared.hurry();
+        self.shared.hurry.call();
+        self.shared.memory.call();
         let shared = &self.shared;
         for queue in [&shared.preparations, &shared.flushes, &shared.compactions] {
             let _waiting = queue.waiting.lock();
@@ -296,15 +323,21 @@ fn work(shared: &Shared, kind: Work) {
     }
 }
 
+fn keep_memory(shared: &Shared, cache: &Weak<BlockCache>) {
+    loop {
+        shared.memory.wait();
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        let Some(cache) = cache.upgrade() else { return };
+        cache.make_ready();
+    }
+}
+
 fn tick(shared: &Shared) {
     let mut period = TICK_AT_EASE;
     loop {
-        let mut hurry = shared.hurry.lock();
-        if !*hurry {
-            shared.hurry_signal.wait_for(&mut hurry, period);
-        }
-        *hurry = false;
-        drop(hurry);
+        shared.hurry.wait_for(period);
         if shared.stopping.load(Ordering::SeqCst) {
             return;
         }
