@@ -153,6 +153,17 @@ impl Slot {
     }
 }
 
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // What is empty owns nothing, and dropping it would look through the debts of all threads.
+        if let Some(place) = self.block.take()
+            && place.load().is_none()
+        {
+            std::mem::forget(place);
+        }
+    }
+}
+
 /// A block that is in the cache, for as long as it is looked at.
 #[derive(Debug)]
 pub(crate) struct CachedBlock(Guard<Option<SharedBlock>>);
@@ -329,10 +340,16 @@ impl Shard {
     fn clean(&self) {
         let mut clock = self.clock.lock();
         let before = clock.len();
-        if self.orphans.load(Ordering::Relaxed) * 2 > before as i64 {
-            clock.retain(|place| place.slot().load().is_some());
-            self.orphans.fetch_sub((before - clock.len()) as i64, Ordering::Relaxed);
+        if self.orphans.load(Ordering::Relaxed) * 2 <= before as i64 {
+            return;
         }
+        let places = std::mem::take(&mut *clock).into_iter();
+        let (kept, gone) = places.partition(|place| place.slot().load().is_some());
+        *clock = kept;
+        self.orphans.fetch_sub((before - clock.len()) as i64, Ordering::Relaxed);
+        drop(clock);
+        // With the last place of a table go its slots, for which no read should wait.
+        drop::<VecDeque<ClockPlace>>(gone);
     }
 }
 
