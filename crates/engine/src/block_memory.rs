@@ -3,7 +3,8 @@
 //!
 //! A block and its count are one piece, so that whoever takes hold of a block waits for one line and not for
 //! two, and the pieces lie close together in pages that the processor's tables remember. The allocator in it is
-//! `talc`'s (after Lea's, with bins and boundary tags); pages in which no block is left go back to the system.
+//! `talc`'s (after Lea's, with bins and boundary tags); of the pages in which no block is left
+//! one is kept for the next, and the others go back to the system.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::fmt::{self, Debug, Formatter};
