@@ -73,17 +73,6 @@ impl BlockCache {
         &self.memory
     }
 
-    /// From now on keeps blocks in memory that `ask` asks somebody to have ready by `make_ready`: a read that
-    /// finds none doesn't wait for it, and its block isn't kept.
-    pub(crate) fn prepare_by(&self, ask: impl Fn() + Send + Sync + 'static) {
-        self.memory.prepare_by(ask);
-    }
-
-    /// Has memory ready for the next blocks.
-    pub(crate) fn make_ready(&self) {
-        self.memory.make_ready();
-    }
-
     /// Bytes held now, bookkeeping included.
     pub fn bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.bytes.load(Ordering::Relaxed)).sum()

@@ -14,6 +14,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::block_cache::BlockCache;
+use crate::block_memory::BlockMemory;
 use crate::file_cache::FileCache;
 use crate::memtable::SpareChunks;
 use crate::vfs::{self, Clock, DiskFileSystem, FileSystem, JoinHandle, SystemClock};
@@ -190,10 +191,11 @@ impl Resources {
         }
         let shared = resources.shared.clone();
         threads.push(vfs::spawn("tally-prepare", false, move || work(&shared, Work::Prepare))?);
-        let (shared, cache) = (resources.shared.clone(), Arc::downgrade(&resources.block_cache));
-        threads.push(vfs::spawn("tally-memory", true, move || keep_memory(&shared, &cache))?);
+        let memory = resources.block_cache.memory();
+        let (shared, kept) = (resources.shared.clone(), Arc::downgrade(memory));
+        threads.push(vfs::spawn("tally-memory", true, move || keep_ready(&shared, &kept))?);
         let shared = resources.shared.clone();
-        resources.block_cache.prepare_by(move || shared.memory.call());
+        memory.prepare_by(move || shared.memory.call());
         let shared = resources.shared.clone();
         threads.push(vfs::spawn("tally-tick", false, move || tick(&shared))?);
         drop(threads);
@@ -323,14 +325,14 @@ fn work(shared: &Shared, kind: Work) {
     }
 }
 
-fn keep_memory(shared: &Shared, cache: &Weak<BlockCache>) {
+fn keep_ready(shared: &Shared, memory: &Weak<BlockMemory>) {
     loop {
         shared.memory.wait();
         if shared.stopping.load(Ordering::SeqCst) {
             return;
         }
-        let Some(cache) = cache.upgrade() else { return };
-        cache.make_ready();
+        let Some(memory) = memory.upgrade() else { return };
+        memory.make_ready();
     }
 }
 
