@@ -17,7 +17,7 @@ use crate::block_cache::BlockCache;
 use crate::block_memory::BlockMemory;
 use crate::file_cache::FileCache;
 use crate::memtable::SpareChunks;
-use crate::vfs::{self, Clock, DiskFileSystem, FileSystem, JoinHandle, SystemClock};
+use crate::vfs::{self, Clock, DiskFileSystem, FileSystem, JoinHandle, Priority, SystemClock};
 
 /// How often stores are ticked while one of them waits for a moment, such as that of an interval sync.
 const TICK: Duration = Duration::from_millis(5);
@@ -179,25 +179,29 @@ impl Resources {
         let mut threads = resources.threads.lock();
         for at in 0..resources.options.flush_threads.max(1) {
             let shared = resources.shared.clone();
-            threads.push(vfs::spawn(&format!("tally-flush-{at}"), false, move || {
+            threads.push(vfs::spawn(&format!("tally-flush-{at}"), Priority::Normal, move || {
                 work(&shared, Work::Flush);
             })?);
         }
         for at in 0..resources.options.compaction_threads.max(1) {
             let shared = resources.shared.clone();
-            threads.push(vfs::spawn(&format!("tally-compact-{at}"), true, move || {
+            threads.push(vfs::spawn(&format!("tally-compact-{at}"), Priority::Low, move || {
                 work(&shared, Work::Compaction);
             })?);
         }
         let shared = resources.shared.clone();
-        threads.push(vfs::spawn("tally-prepare", false, move || work(&shared, Work::Prepare))?);
+        threads.push(vfs::spawn("tally-prepare", Priority::Normal, move || {
+            work(&shared, Work::Prepare)
+        })?);
         let memory = resources.block_cache.memory();
         let (shared, kept) = (resources.shared.clone(), Arc::downgrade(memory));
-        threads.push(vfs::spawn("tally-memory", true, move || keep_ready(&shared, &kept))?);
+        threads.push(vfs::spawn("tally-memory", Priority::Lowest, move || {
+            keep_ready(&shared, &kept)
+        })?);
         let shared = resources.shared.clone();
         memory.prepare_by(move || shared.memory.call());
         let shared = resources.shared.clone();
-        threads.push(vfs::spawn("tally-tick", false, move || tick(&shared))?);
+        threads.push(vfs::spawn("tally-tick", Priority::Normal, move || tick(&shared))?);
         drop(threads);
         Ok(resources)
     }

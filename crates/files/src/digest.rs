@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 
 use bytes::Bytes;
 use md5::{Digest, Md5};
+use tallybook::vfs::{self, Priority};
 
 /// Most hashing threads of a process.
 const THREADS_MAX: usize = 16;
@@ -134,7 +135,7 @@ impl Hashing {
         let (giver, emptied) = sync_channel((BATCH_BYTES / chunk_bytes.max(1)).max(1));
         let (result, digests) = channel();
         let begun = self.here.clone();
-        let started = tallybook::vfs::spawn("tally-hash", false, move || {
+        let started = vfs::spawn("tally-hash", Priority::Normal, move || {
             if let Some(mut digests) = begun {
                 for chunk in batches.iter().flatten() {
                     digests.update(&chunk);

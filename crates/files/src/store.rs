@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
-use tallybook::vfs::{self, FileSystem, JoinHandle};
+use tallybook::vfs::{self, FileSystem, JoinHandle, Priority};
 use tallybook::{Durability, ResourceOptions, Resources, Store, WriteBatch};
 
 use crate::buckets::{Buckets, catalogue_options};
@@ -221,7 +221,7 @@ impl FileStore {
         });
         let handle = Arc::new(Handle { core: core.clone(), thread: Mutex::new(None) });
         if background {
-            let started = vfs::spawn("tally-files", true, move || reaper::run(&core));
+            let started = vfs::spawn("tally-files", Priority::Low, move || reaper::run(&core));
             let started = started.map_err(|error| Error::io("start a thread for", dir, error))?;
             *handle.thread.lock() = Some(started);
         }

@@ -34,9 +34,6 @@ static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
 /// A page of the page cache.
 const PAGE_BYTES: u64 = 4 << 10;
 
-/// Niceness of background threads.
-const BACKGROUND_NICE: i32 = 10;
-
 /// The machine's file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DiskFileSystem;
@@ -126,13 +123,12 @@ impl FileSystem for DiskFileSystem {
     }
 }
 
-/// Lowers the calling thread's priority: nice 10 and `SCHED_BATCH`. Where the system forbids it,
-/// the thread runs as it is.
-pub fn lower_priority() {
+/// Makes the calling thread as nice as `nice`, and `SCHED_BATCH`. Where the system forbids it, the
+/// thread runs as it is.
+pub fn lower_priority(nice: i32) {
     // On Linux a `None` process is the calling thread, not the whole process.
-    let nice = rustix::process::getpriority_process(None).unwrap_or(0);
-    if nice < BACKGROUND_NICE {
-        let _ = rustix::process::setpriority_process(None, BACKGROUND_NICE);
+    if rustix::process::getpriority_process(None).unwrap_or(0) < nice {
+        let _ = rustix::process::setpriority_process(None, nice);
     }
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: `parameters` is a valid `sched_param` for the length of the call, and 0 is the caller.
@@ -411,10 +407,10 @@ mod tests {
         let nice = || rustix::process::getpriority_process(None).unwrap();
         let before = nice();
         let thread = std::thread::spawn(move || {
-            lower_priority();
+            lower_priority(10);
             nice()
         });
-        assert_eq!(thread.join().unwrap(), before.max(BACKGROUND_NICE));
+        assert_eq!(thread.join().unwrap(), before.max(10));
         assert_eq!(nice(), before);
     }
 }

@@ -182,15 +182,28 @@ pub trait SegmentMap: Send + Sync + Debug {
 /// A thread that can be waited for.
 pub type JoinHandle = std::thread::JoinHandle<()>;
 
-/// Starts a named thread; `background` ones run at low priority (`SCHED_BATCH`, nice 10).
+/// How a thread shares the processors with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// Like the caller's: somebody waits for it, or soon would.
+    Normal,
+    /// A tenth of that (`SCHED_BATCH`, nice 10): work that has to keep up, but not at once.
+    Low,
+    /// A seventieth (`SCHED_BATCH`, nice 19): what can be done without.
+    Lowest,
+}
+
+/// Starts a named thread.
 pub fn spawn(
     name: &str,
-    background: bool,
+    priority: Priority,
     body: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle> {
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        if background {
-            disk::lower_priority();
+        match priority {
+            Priority::Normal => {}
+            Priority::Low => disk::lower_priority(10),
+            Priority::Lowest => disk::lower_priority(19),
         }
         body();
     })

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    Advice, DiskFileSystem, FaultyFileSystem, File, FileSystem, MemoryFileSystem, SegmentMap,
+    Advice, DiskFileSystem, FaultyFileSystem, File, FileSystem, MemoryFileSystem, Priority,
+    SegmentMap,
 };
 
 /// Runs `body` on each file system with an empty directory of it.
@@ -406,9 +407,9 @@ fn hints_change_nothing() {
 
 #[test]
 fn a_spawned_thread_has_its_name_and_runs() {
-    for background in [false, true] {
+    for priority in [Priority::Normal, Priority::Low, Priority::Lowest] {
         let (sender, receiver) = std::sync::mpsc::channel();
-        let thread = super::spawn("worker", background, move || {
+        let thread = super::spawn("worker", priority, move || {
             sender.send(std::thread::current().name().map(str::to_owned)).unwrap();
         });
         thread.unwrap().join().unwrap();
