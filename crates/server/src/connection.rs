@@ -54,7 +54,7 @@ pub(crate) async fn serve<E: Engine>(
     stream: TcpStream,
     api: Arc<Api<E>>,
     link: Rc<Link>,
-    (listener, door): (Listener, Option<Arc<Door>>),
+    way: (Listener, Option<Arc<Door>>),
     protocol: &http1::Builder,
     draining: impl Fn() -> bool,
 ) {
@@ -63,14 +63,14 @@ pub(crate) async fn serve<E: Engine>(
         header_bytes_max: api.options.limits.header_bytes_max,
         header_count_max: api.options.limits.header_count_max,
     };
-    if listener == Listener::Admin
+    if way.0 == Listener::Admin
         && let Ok(handle) = stream.as_fd().try_clone_to_owned()
     {
         // Without it a profile goes on until its time is over, whoever waits for it.
         let _ = link.peer.set(handle.into());
     }
     let wire = Wire::new(stream, link.clone(), limits);
-    let requests = Requests { api: api.clone(), link: link.clone(), listener, door };
+    let requests = Requests::new(api, link.clone(), way);
     let mut connection = protocol.serve_connection(wire, requests);
     let mut told_to_end = false;
 

@@ -4,7 +4,7 @@
 //! from its head being read to its reply being ready to send; what of a listing follows is not in it.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -119,6 +119,21 @@ impl Traffic {
         between.bytes_sent -= earlier.bytes_sent.min(self.bytes_sent);
         between
     }
+
+    fn add_bytes(&mut self, (received, sent): (u64, u64)) {
+        self.bytes_received += received;
+        self.bytes_sent += sent;
+    }
+
+    fn add(&mut self, other: &Traffic) {
+        self.add_bytes((other.bytes_received, other.bytes_sent));
+        for (sum, one) in self.operations.iter_mut().zip(&other.operations) {
+            sum.latency.add(&one.latency);
+            for &(status, count) in &one.by_status {
+                sum.count(status, count);
+            }
+        }
+    }
 }
 
 /// Counts and times requests.
@@ -129,11 +144,7 @@ pub(crate) struct Meter {
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard {
-    operations: Mutex<[OperationTraffic; Operation::ALL.len()]>,
-    bytes_received: AtomicU64,
-    bytes_sent: AtomicU64,
-}
+struct Shard(Mutex<Traffic>);
 
 /// Which shard is this thread's.
 fn shard() -> usize {
@@ -151,34 +162,31 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Notes a request that was answered.
-    pub(crate) fn note(&self, operation: Operation, status: u16, took: Duration) {
-        let mut operations = self.shards[shard()].operations.lock();
-        let traffic = &mut operations[operation as usize];
-        traffic.latency.record(took);
-        traffic.count(status, 1);
+    /// Notes a request that was answered, and the bytes received and sent since the one before.
+    pub(crate) fn note(
+        &self,
+        operation: Operation,
+        status: u16,
+        took: Duration,
+        bytes: (u64, u64),
+    ) {
+        let mut traffic = self.shards[shard()].0.lock();
+        traffic.add_bytes(bytes);
+        let operation = &mut traffic.operations[operation as usize];
+        operation.latency.record(took);
+        operation.count(status, 1);
     }
 
-    /// Notes bytes on a connection.
-    pub(crate) fn note_bytes(&self, received: u64, sent: u64) {
-        let shard = &self.shards[shard()];
-        shard.bytes_received.fetch_add(received, Relaxed);
-        shard.bytes_sent.fetch_add(sent, Relaxed);
+    /// Notes bytes received and sent on a connection, of no request.
+    pub(crate) fn note_bytes(&self, bytes: (u64, u64)) {
+        self.shards[shard()].0.lock().add_bytes(bytes);
     }
 
     /// Everything so far.
     pub(crate) fn traffic(&self) -> Traffic {
         let mut traffic = Traffic::default();
         for shard in &self.shards {
-            traffic.bytes_received += shard.bytes_received.load(Relaxed);
-            traffic.bytes_sent += shard.bytes_sent.load(Relaxed);
-            let operations = shard.operations.lock();
-            for (sum, one) in traffic.operations.iter_mut().zip(operations.iter()) {
-                sum.latency.add(&one.latency);
-                for &(status, count) in &one.by_status {
-                    sum.count(status, count);
-                }
-            }
+            traffic.add(&shard.0.lock());
         }
         traffic
     }
@@ -191,20 +199,22 @@ mod tests {
     #[test]
     fn traffic_is_what_was_noted_on_every_thread_and_since_the_last_look() {
         let meter = Meter::default();
-        let note = |status| meter.note(Operation::Get, status, Duration::from_micros(50));
+        let note = |status, bytes| {
+            meter.note(Operation::Get, status, Duration::from_micros(50), bytes);
+        };
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    note(200);
-                    note(404);
-                    meter.note_bytes(10, 20);
+                    note(200, (10, 15));
+                    note(404, (0, 0));
+                    meter.note_bytes((0, 5));
                 });
             }
         });
         let first = meter.traffic();
         assert_eq!((first.bytes_received, first.bytes_sent), (30, 60));
-        note(503);
-        note(200);
+        note(503, (0, 0));
+        note(200, (0, 0));
         let second = meter.traffic();
         assert_eq!(second.of(Operation::Get).requests(), 8);
         let between = second.since(&first);

@@ -45,12 +45,16 @@ pub(crate) enum Listener {
 }
 
 /// Answers the requests of one connection.
-pub(crate) struct Requests<E> {
-    pub(crate) api: Arc<Api<E>>,
-    pub(crate) link: Rc<Link>,
-    pub(crate) listener: Listener,
+pub(crate) struct Requests<E>(Rc<Shared<E>>);
+
+/// What the requests of a connection have in common. They count who uses it by themselves: a count
+/// that all threads share would go from core to core with each request.
+struct Shared<E> {
+    api: Arc<Api<E>>,
+    link: Rc<Link>,
+    listener: Listener,
     /// Of the S3 listener.
-    pub(crate) door: Option<Arc<Door>>,
+    door: Option<Arc<Door>>,
 }
 
 /// A request without its body.
@@ -66,24 +70,34 @@ impl<E: Engine> Service<Request<Incoming>> for Requests<E> {
     type Future = Answering<E>;
 
     fn call(&self, request: Request<Incoming>) -> Answering<E> {
-        Link::add(&self.link.started, 1);
-        self.link.body_unread.set(!request.body().is_end_stream());
+        let shared = self.0.clone();
+        Link::add(&shared.link.started, 1);
+        shared.link.body_unread.set(!request.body().is_end_stream());
         let started = Instant::now();
-        if let Some(door) = &self.door {
-            let (api, link) = (self.api.clone(), self.link.clone());
-            let state = State::Later(Box::pin(door.clone().answer(link.clone(), request)));
-            return Answering { api, link, started, operation: Some(Operation::S3), state };
+        if let Some(door) = &shared.door {
+            let answer = door.clone().answer(shared.link.clone(), request);
+            let (operation, state) = (Some(Operation::S3), State::Later(Box::pin(answer)));
+            return Answering { shared, started, operation, state };
         }
         let (parts, body) = request.into_parts();
         let head = Head { method: parts.method, uri: parts.uri, headers: parts.headers };
-        let operation = self.operation(&head);
-        let (api, link) = (self.api.clone(), self.link.clone());
-        Answering { api, link, started, operation, state: self.route(head, body) }
+        let (operation, state) = (shared.operation(&head), shared.route(head, body));
+        Answering { shared, started, operation, state }
     }
 }
 
-impl<E: Engine> Requests<E> {
-    fn route(&self, head: Head, body: Incoming) -> State<E> {
+impl<E> Requests<E> {
+    pub(crate) fn new(
+        api: Arc<Api<E>>,
+        link: Rc<Link>,
+        (listener, door): (Listener, Option<Arc<Door>>),
+    ) -> Requests<E> {
+        Requests(Rc::new(Shared { api, link, listener, door }))
+    }
+}
+
+impl<E: Engine> Shared<E> {
+    fn route(&self, head: Head, body: Incoming) -> State {
         let data = self.listener == Listener::Data;
         let path = head.uri.path();
         match path {
@@ -113,7 +127,7 @@ impl<E: Engine> Requests<E> {
         self.api.options.admin_token.as_ref().is_none_or(|token| token.is_in(headers))
     }
 
-    fn ask_for_token(&self) -> State<E> {
+    fn ask_for_token(&self) -> State {
         let mut reply = self.api.refuse(HeaderMap::new(), UNAUTHORIZED);
         // A browser then asks its user, and sends the answer along from there on.
         let scheme = HeaderValue::from_static("Basic realm=\"tallybook admin\", charset=\"UTF-8\"");
@@ -141,7 +155,7 @@ impl<E: Engine> Requests<E> {
     }
 
     /// `/v0/entity?id=K`.
-    fn entity(&self, head: Head, body: Incoming) -> State<E> {
+    fn entity(&self, head: Head, body: Incoming) -> State {
         let Head { method, uri, headers } = head;
         if !matches!(method, Method::GET | Method::PUT | Method::DELETE | Method::HEAD) {
             return method_not_allowed(headers, "GET, HEAD, PUT, DELETE").into();
@@ -160,7 +174,7 @@ impl<E: Engine> Requests<E> {
     }
 
     /// `/v0/entities?start=S[&end=E]`.
-    fn entities(&self, head: Head) -> State<E> {
+    fn entities(&self, head: Head) -> State {
         if head.method != Method::GET {
             return method_not_allowed(head.headers, "GET").into();
         }
@@ -168,7 +182,7 @@ impl<E: Engine> Requests<E> {
     }
 
     /// `/kv/{key}`.
-    fn item(&self, head: Head, body: Incoming) -> State<E> {
+    fn item(&self, head: Head, body: Incoming) -> State {
         let Head { method, uri, headers } = head;
         if !matches!(method, Method::GET | Method::PUT | Method::DELETE | Method::HEAD) {
             return method_not_allowed(headers, "GET, HEAD, PUT, DELETE").into();
@@ -196,7 +210,7 @@ impl<E: Engine> Requests<E> {
     }
 
     /// `/kv`.
-    fn collection(&self, head: Head, body: Incoming) -> State<E> {
+    fn collection(&self, head: Head, body: Incoming) -> State {
         let Head { method, uri, headers } = head;
         match method {
             Method::GET => scan::list(&self.api, &self.link, headers, uri.query()).into(),
@@ -209,7 +223,7 @@ impl<E: Engine> Requests<E> {
     }
 
     /// `/files` and `/files/{name}`.
-    fn files(&self, files: &FileStore, head: Head, body: Incoming) -> State<E> {
+    fn files(&self, files: &FileStore, head: Head, body: Incoming) -> State {
         let Head { method, uri, headers } = head;
         let api = &self.api;
         if uri.path() == "/files" {
@@ -238,32 +252,26 @@ impl<E: Engine> Requests<E> {
         }
     }
 
-    fn put(&self, mutation: Mutation, body: Incoming) -> State<E> {
+    fn put(&self, mutation: Mutation, body: Incoming) -> State {
         let bytes_max = self.api.options.limits.value_bytes_max;
         self.receive(Purpose::Put(mutation), body, bytes_max)
     }
 
-    fn receive(&self, purpose: Purpose, body: Incoming, bytes_max: u64) -> State<E> {
+    fn receive(&self, purpose: Purpose, body: Incoming, bytes_max: u64) -> State {
         match upload::admit(&self.api, &body, bytes_max) {
-            Ok(()) => State::Receiving(Upload::new(
-                self.api.clone(),
-                self.link.clone(),
-                body,
-                bytes_max,
-                purpose,
-            )),
+            Ok(()) => State::Receiving(Upload::new(body, bytes_max, purpose)),
             Err(problem) => self.refuse(HeaderMap::new(), problem),
         }
     }
 
-    fn delete(&self, mutation: Mutation) -> State<E> {
+    fn delete(&self, mutation: Mutation) -> State {
         match self.api.check_stall() {
             Ok(()) => mutation.perform(&self.api, bytes::Bytes::new(), None).into(),
             Err(problem) => self.refuse(HeaderMap::new(), problem),
         }
     }
 
-    fn refuse(&self, headers: HeaderMap, problem: Problem) -> State<E> {
+    fn refuse(&self, headers: HeaderMap, problem: Problem) -> State {
         self.api.refuse(headers, problem).into()
     }
 }
@@ -281,7 +289,7 @@ fn check_key(key: Result<Key, BadEscape>) -> Result<Key, Problem> {
     }
 }
 
-fn readable<E>(head: Head, answer: impl FnOnce(HeaderMap) -> Reply) -> State<E> {
+fn readable(head: Head, answer: impl FnOnce(HeaderMap) -> Reply) -> State {
     match head.method {
         Method::GET | Method::HEAD => answer(head.headers).into(),
         _ => method_not_allowed(head.headers, "GET, HEAD").into(),
@@ -290,27 +298,26 @@ fn readable<E>(head: Head, answer: impl FnOnce(HeaderMap) -> Reply) -> State<E> 
 
 /// The reply to one request, when it is there. Only what must wait is boxed.
 pub(crate) struct Answering<E> {
-    api: Arc<Api<E>>,
-    link: Rc<Link>,
+    shared: Rc<Shared<E>>,
     started: Instant,
     operation: Option<Operation>,
-    state: State<E>,
+    state: State,
 }
 
 #[expect(clippy::large_enum_variant, reason = "it stands in the connection's one future slot")]
-enum State<E> {
+enum State {
     Ready(Option<Reply>),
-    Receiving(Upload<E>),
+    Receiving(Upload),
     Later(Pin<Box<dyn Future<Output = Reply>>>),
 }
 
-impl<E> From<Reply> for State<E> {
+impl From<Reply> for State {
     fn from(reply: Reply) -> Self {
         State::Ready(Some(reply))
     }
 }
 
-impl<E> From<Answer> for State<E> {
+impl From<Answer> for State {
     fn from(answer: Answer) -> Self {
         match answer {
             Answer::Ready(reply) => State::Ready(Some(reply)),
@@ -323,23 +330,23 @@ impl<E: Engine> Future for Answering<E> {
     type Output = Result<Reply, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Answering { shared, started, operation, state } = &mut *self;
+        let Shared { api, link, .. } = &**shared;
         let mut reply = loop {
-            match &mut self.state {
+            match state {
                 State::Ready(reply) => break reply.take().expect("a reply is taken once"),
-                State::Receiving(upload) => self.state = ready!(upload.poll(cx)).into(),
+                State::Receiving(upload) => *state = ready!(upload.poll(api, link, cx)).into(),
                 State::Later(reply) => break ready!(reply.as_mut().poll(cx)),
             }
         };
-        if self.link.body_unread.get() {
+        if link.body_unread.get() {
             // Whether hyper could pass over the rest of the body depends on how much of it has come.
             reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        Link::add(&self.link.answered, 1);
-        if let Some(operation) = self.operation {
-            let meter = &self.api.meter;
-            meter.note(operation, reply.status().as_u16(), self.started.elapsed());
-            let (received, sent) = self.link.take_unmetered();
-            meter.note_bytes(received, sent);
+        Link::add(&link.answered, 1);
+        if let Some(operation) = *operation {
+            let (status, took) = (reply.status().as_u16(), started.elapsed());
+            api.meter.note(operation, status, took, link.take_unmetered());
         }
         Poll::Ready(Ok(reply))
     }

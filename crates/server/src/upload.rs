@@ -49,9 +49,7 @@ impl Purpose {
 }
 
 /// A request whose body is being waited for.
-pub(crate) struct Upload<E> {
-    api: Arc<Api<E>>,
-    link: Rc<Link>,
+pub(crate) struct Upload {
     bytes_max: u64,
     awaited: Option<(Incoming, Purpose)>,
 }
@@ -74,46 +72,46 @@ pub(crate) fn admit<E: Engine>(
     Ok(())
 }
 
-impl<E: Engine> Upload<E> {
-    pub(crate) fn new(
-        api: Arc<Api<E>>,
-        link: Rc<Link>,
-        body: Incoming,
-        bytes_max: u64,
-        purpose: Purpose,
-    ) -> Upload<E> {
-        Upload { api, link, bytes_max, awaited: Some((body, purpose)) }
+impl Upload {
+    pub(crate) fn new(body: Incoming, bytes_max: u64, purpose: Purpose) -> Upload {
+        Upload { bytes_max, awaited: Some((body, purpose)) }
     }
 
     /// Waits for the first bytes, then answers or says where the answer will come from.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
+    pub(crate) fn poll<E: Engine>(
+        &mut self,
+        api: &Arc<Api<E>>,
+        link: &Rc<Link>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Answer> {
         let taken_once = "an upload is polled to its answer once";
         let (body, _) = self.awaited.as_mut().expect(taken_once);
         let first = if body.is_end_stream() { None } else { ready!(poll_data(body, cx)) };
         let (body, purpose) = self.awaited.take().expect(taken_once);
-        Poll::Ready(match first {
-            None => self.received(purpose, Bytes::new()),
-            Some(Err(problem)) => self.refuse(problem),
+        let whole = match first {
+            None => Bytes::new(),
+            Some(Err(problem)) => return Poll::Ready(refuse(api, problem)),
             // The bytes are a slice of the connection's buffer, which is bounded by itself.
-            Some(Ok(first)) if body.is_end_stream() => self.received(purpose, first),
-            Some(Ok(first)) => self.collect(body, purpose, first),
-        })
-    }
-
-    fn received(&self, purpose: Purpose, body: Bytes) -> Answer {
-        self.link.body_unread.set(false);
-        purpose.perform(&self.api, body, None)
-    }
-
-    fn refuse(&self, problem: Problem) -> Answer {
-        Answer::Ready(self.api.refuse(HeaderMap::new(), problem))
-    }
-
-    fn collect(&self, body: Incoming, purpose: Purpose, first: Bytes) -> Answer {
-        let Some(in_flight) = self.api.in_flight.try_take(1) else {
-            return self.refuse(OVERLOADED);
+            Some(Ok(first)) if body.is_end_stream() => first,
+            Some(Ok(first)) => {
+                return Poll::Ready(self.collect(api, link, (body, first), purpose));
+            }
         };
-        let (api, link, bytes_max) = (self.api.clone(), self.link.clone(), self.bytes_max);
+        link.body_unread.set(false);
+        Poll::Ready(purpose.perform(api, whole, None))
+    }
+
+    fn collect<E: Engine>(
+        &self,
+        api: &Arc<Api<E>>,
+        link: &Rc<Link>,
+        (body, first): (Incoming, Bytes),
+        purpose: Purpose,
+    ) -> Answer {
+        let Some(in_flight) = api.in_flight.try_take(1) else {
+            return refuse(api, OVERLOADED);
+        };
+        let (api, link, bytes_max) = (api.clone(), link.clone(), self.bytes_max);
         Answer::Later(Box::pin(async move {
             let collected = collect(&api, body, bytes_max, first).await;
             drop(in_flight);
@@ -126,6 +124,10 @@ impl<E: Engine> Upload<E> {
             }
         }))
     }
+}
+
+fn refuse<E: Engine>(api: &Api<E>, problem: Problem) -> Answer {
+    Answer::Ready(api.refuse(HeaderMap::new(), problem))
 }
 
 async fn collect<E: Engine>(

@@ -302,9 +302,9 @@ impl<E: Engine> Drop for Served<E> {
         let mut served = self.local.served.borrow_mut();
         let watched = served.remove(&self.id);
         if self.local.kind != Listener::Admin
-            && let Some((received, sent)) = watched.map(|watched| watched.link.take_unmetered())
+            && let Some(bytes) = watched.map(|watched| watched.link.take_unmetered())
         {
-            self.local.api.meter.note_bytes(received, sent);
+            self.local.api.meter.note_bytes(bytes);
         }
         if served.is_empty() {
             self.local.empty.notify_one();

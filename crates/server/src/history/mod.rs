@@ -242,9 +242,9 @@ mod tests {
         let mut watched = Watched::new();
         for requests in [3, 0, 5] {
             for _ in 0..requests {
-                watched.meter.note(Operation::Get, 200, Duration::from_micros(100));
+                watched.meter.note(Operation::Get, 200, Duration::from_micros(100), (0, 0));
             }
-            watched.meter.note_bytes(10, 1000);
+            watched.meter.note_bytes((10, 1000));
             watched.second(Gauges::default());
         }
         assert_eq!(watched.column(Span::Minutes, 0, "get.rate"), [3.0, 0.0, 5.0]);
@@ -264,7 +264,7 @@ mod tests {
         for second in 0..10 {
             let (requests, took) = if second == 4 { (91, 50_000) } else { (1, 100) };
             for _ in 0..requests {
-                watched.meter.note(Operation::Get, 200, Duration::from_micros(took));
+                watched.meter.note(Operation::Get, 200, Duration::from_micros(took), (0, 0));
             }
             watched.second(Gauges::default());
         }
