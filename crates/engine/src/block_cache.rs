@@ -333,12 +333,13 @@ impl Shard {
             return;
         }
         let places = std::mem::take(&mut *clock).into_iter();
-        let (kept, gone) = places.partition(|place| place.slot().load().is_some());
+        let (kept, gone): (VecDeque<_>, VecDeque<_>) =
+            places.partition(|place| place.slot().load().is_some());
         *clock = kept;
         self.orphans.fetch_sub((before - clock.len()) as i64, Ordering::Relaxed);
         drop(clock);
         // With the last place of a table go its slots, for which no read should wait.
-        drop::<VecDeque<ClockPlace>>(gone);
+        drop(gone);
     }
 }
 

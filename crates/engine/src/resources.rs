@@ -194,7 +194,7 @@ impl Resources {
             work(&shared, Work::Prepare)
         })?);
         let memory = resources.block_cache.memory();
-        let (shared, kept) = (resources.shared.clone(), Arc::downgrade(memory));
+        let (shared, kept) = (resources.shared.clone(), memory.clone());
         threads.push(vfs::spawn("tally-memory", Priority::Lowest, move || {
             keep_ready(&shared, &kept)
         })?);
@@ -329,13 +329,12 @@ fn work(shared: &Shared, kind: Work) {
     }
 }
 
-fn keep_ready(shared: &Shared, memory: &Weak<BlockMemory>) {
+fn keep_ready(shared: &Shared, memory: &BlockMemory) {
     loop {
         shared.memory.wait();
         if shared.stopping.load(Ordering::SeqCst) {
             return;
         }
-        let Some(memory) = memory.upgrade() else { return };
         memory.make_ready();
     }
 }
