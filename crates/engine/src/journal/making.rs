@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::ahead::AheadMap;
+use super::backed::{BackedMap, Before};
 use super::record::Salt;
 use super::segment::{JournalFiles, Segment};
 use super::segment_header::{SegmentHeader, SegmentType};
@@ -59,7 +59,7 @@ pub(super) struct Spare {
     /// Bytes of the file.
     pub(super) capacity: u64,
     /// The file's map, unless it is written by `pwrite`.
-    pub(super) map: Option<Arc<AheadMap>>,
+    pub(super) map: Option<Arc<BackedMap>>,
 }
 
 impl Spare {
@@ -80,7 +80,7 @@ pub(super) struct Returned {
     /// Its bytes.
     pub(super) capacity: u64,
     /// Its map, if its last use left one.
-    pub(super) map: Option<Arc<AheadMap>>,
+    pub(super) map: Option<Arc<BackedMap>>,
 }
 
 /// Makes segments.
@@ -197,17 +197,19 @@ impl SegmentMaker {
         &self,
         spare: &Spare,
         file: &dyn File,
-        old: Option<Arc<AheadMap>>,
-    ) -> Result<Arc<AheadMap>> {
+        old: Option<Arc<BackedMap>>,
+    ) -> Result<Arc<BackedMap>> {
         if let Some(old) = old {
             return Ok(Arc::new(old.again()));
         }
         let map = file.map_segment(spare.capacity);
         let map = map.map_err(|source| Error::io("map", &spare.path, source))?;
-        Ok(Arc::new(match spare.header.is_recycled {
-            true => AheadMap::of_used(map, spare.capacity),
-            false => AheadMap::new(map, spare.capacity, self.options.zero_ahead),
-        }))
+        let before = match spare.header.is_recycled {
+            true => Before::Used,
+            false if self.options.zero_ahead => Before::Nothing,
+            false => Before::Unwritten,
+        };
+        Ok(Arc::new(BackedMap::new(map, spare.capacity, before)))
     }
 
     fn create_file(&self, temporary: &Path, capacity: u64) -> Result<Arc<dyn File>> {

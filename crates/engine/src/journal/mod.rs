@@ -8,7 +8,7 @@
 pub mod record;
 pub mod group;
 pub mod segment_header;
-mod ahead;
+mod backed;
 pub mod segment;
 mod making;
 pub mod spares;

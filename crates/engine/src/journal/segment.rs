@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::RwLock;
 
-use super::ahead::AheadMap;
+use super::backed::BackedMap;
 use super::record::RECORD_HEADER_BYTES;
 use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentType};
 use crate::checksum;
@@ -52,7 +52,7 @@ pub struct JournalFiles {
 /// The map that a segment's values are read from. What is asked of it lies below the segment's end.
 enum Mapped<'a> {
     /// The map it was written through.
-    Written(&'a AheadMap),
+    Written(&'a BackedMap),
     /// A map of all that was ever written.
     Sealed(&'a Handles<Bytes>),
 }
@@ -95,7 +95,7 @@ pub struct Segment {
     /// The file may have a second name, in a checkpoint, and must not be written again.
     may_be_linked: AtomicBool,
     /// The map it was written through.
-    map: Option<Arc<AheadMap>>,
+    map: Option<Arc<BackedMap>>,
     /// A map made for reading once the segment was sealed.
     sealed_map: OnceLock<Handles<Bytes>>,
     /// Held while bytes are unsynced, so that the system reports an error to this handle and to no
@@ -109,7 +109,7 @@ impl Segment {
         files: Arc<JournalFiles>,
         header: SegmentHeader,
         capacity: u64,
-        map: Option<Arc<AheadMap>>,
+        map: Option<Arc<BackedMap>>,
         file: Arc<dyn File>,
     ) -> Segment {
         let path = file_name::segment(&files.dir, header.number);
@@ -203,21 +203,10 @@ impl Segment {
         self.is_sealed.load(Ordering::Acquire)
     }
 
-    /// Backs the next piece of the map it is written through; false when there is none to back.
-    pub fn back_ahead(&self) -> Result<bool> {
-        self.map.as_ref().map_or(Ok(false), |map| map.back_ahead(self.end(), &self.path))
-    }
-
-    /// Whether `back_ahead` should be called, true once until it is; without a map whether a successor is
-    /// needed, true once.
+    /// Whether it is time to ask for a successor, true once.
     #[inline]
-    pub fn asks_for_more(&self) -> bool {
-        match &self.map {
-            Some(map) => map.asks_for_more(self.end()),
-            None => {
-                self.needs_successor() && !self.is_successor_asked.swap(true, Ordering::Relaxed)
-            }
-        }
+    pub fn asks_for_successor(&self) -> bool {
+        self.needs_successor() && !self.is_successor_asked.swap(true, Ordering::Relaxed)
     }
 
     /// Whether so much is used that another should be ready soon.
@@ -227,7 +216,7 @@ impl Segment {
     }
 
     /// The map it is written through, if it is.
-    pub(super) fn map(&self) -> Option<&Arc<AheadMap>> {
+    pub(super) fn map(&self) -> Option<&Arc<BackedMap>> {
         self.map.as_ref()
     }
 
@@ -435,7 +424,7 @@ impl Segment {
         self.may_be_linked.store(false, Ordering::Release);
     }
 
-    pub(super) fn into_map(self) -> Option<Arc<AheadMap>> {
+    pub(super) fn into_map(self) -> Option<Arc<BackedMap>> {
         self.map
     }
 

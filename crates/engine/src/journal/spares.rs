@@ -232,25 +232,6 @@ impl SegmentPool {
         Ok(wanted.min(1))
     }
 
-    /// Backs the next piece of the first spares' maps; false when all are far enough.
-    pub fn back_ahead(&self) -> Result<bool> {
-        let maps: Vec<_> = {
-            let inner = self.inner.lock();
-            let maps = inner
-                .ready
-                .iter()
-                .take(SPARES_MIN)
-                .filter_map(|spare| Some((spare.map.clone()?, spare.path.clone())));
-            maps.collect()
-        };
-        for (map, path) in maps {
-            if map.back_ahead(0, &path)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// A segment with room for `bytes_min` in all: a spare, or one made on the spot.
     ///
     /// On a full disk the last spare is kept for those who may use the reserve: deletions.

@@ -655,7 +655,7 @@ fn spares_that_are_written_all_over_wait_until_half_of_a_segment_is_used() {
             let is_half = put.segment.end() >= SEGMENT_BYTES / 2;
             let is_time = !waits || is_half || segments == 2;
             assert_eq!(journal.pool.wants_spare(&put.segment), is_time);
-            asked += usize::from(put.segment.asks_for_more());
+            asked += usize::from(put.segment.asks_for_successor());
             assert!(!waits || asked == usize::from(is_time), "the thread is asked once, at half");
         }
         journal.pool.rest().unwrap();

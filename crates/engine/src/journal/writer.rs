@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::ahead::AheadMap;
+use super::backed::BackedMap;
 use super::group::PreparedGroup;
 use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordType, START_RECORD_BYTES, Start};
 use super::segment::Segment;
@@ -348,7 +348,7 @@ fn pwrite_parts(
 
 /// Stores a record through the map, its header last.
 fn store_parts(
-    map: &AheadMap,
+    map: &BackedMap,
     offset: u64,
     head: &[u8],
     meta: &[u8],

@@ -26,8 +26,7 @@ const IDLE_LOOK_INTERVAL: Duration = Duration::from_millis(500);
 impl Participant for Inner {
     fn prepare_step(&self) -> bool {
         let Some(_preparing) = self.preparing.try_lock() else { return false };
-        // A missing spare costs a writer most, then memory that it has to back itself.
-        !self.is_resting() && (self.prepare_spare() | self.back_ahead())
+        !self.is_resting() && self.prepare_spare()
     }
 
     fn flush_step(&self) -> bool {
@@ -211,16 +210,6 @@ impl Inner {
     /// The segment that takes the writes, if one was started.
     pub(super) fn newest_segment(&self) -> Option<Arc<Segment>> {
         self.log.lock().last().map(|log| log.segment.clone())
-    }
-
-    /// Backs a piece of the segment that takes the writes, or else of a spare; whether it did.
-    fn back_ahead(&self) -> bool {
-        let backed = match self.newest_segment().map_or(Ok(false), |newest| newest.back_ahead()) {
-            Ok(false) => self.pool.back_ahead(),
-            backed => backed,
-        };
-        // A disk that is full is found by the writer that needs it.
-        backed.unwrap_or(false)
     }
 
     /// Makes one journal segment ready ahead of need; whether it did.

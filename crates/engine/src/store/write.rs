@@ -261,7 +261,7 @@ impl Inner {
         let now_ms = self.resources.clock.now_ms();
         let first_seqno = commit.last_seqno + 1;
         let appended = commit.writer.append(group, first_seqno, now_ms)?;
-        if commit.writer.active().is_some_and(|active| active.asks_for_more()) {
+        if commit.writer.active().is_some_and(|active| active.asks_for_successor()) {
             self.request(Work::Prepare);
         }
         commit.last_seqno += u64::from(group.count());
