@@ -203,10 +203,15 @@ impl Segment {
         self.is_sealed.load(Ordering::Acquire)
     }
 
-    /// Whether it is time to ask for a successor, true once.
+    /// Whether it is time to ask for a successor, true once. Requires: one thread at a time.
     #[inline]
     pub fn asks_for_successor(&self) -> bool {
-        self.needs_successor() && !self.is_successor_asked.swap(true, Ordering::Relaxed)
+        let asks = self.needs_successor() && !self.is_successor_asked.load(Ordering::Relaxed);
+        if asks {
+            // A swap would cost every put of a segment's second half its fence.
+            self.is_successor_asked.store(true, Ordering::Relaxed);
+        }
+        asks
     }
 
     /// Whether so much is used that another should be ready soon.
