@@ -113,7 +113,7 @@ pub fn same(a: &[u8], b: &[u8]) -> bool {
 }
 
 /// Puts a key in the place of another. Those of 16 to 32 bytes, as most are, take two moves and no call.
-#[inline]
+#[inline(always)]
 pub fn assign(place: &mut Vec<u8>, key: &[u8]) {
     let len = key.len();
     if place.len() != len {

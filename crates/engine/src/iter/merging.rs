@@ -5,6 +5,9 @@
 //! 2. Moving on advances the winner, which then plays its way up again: one comparison for each level.
 //! 3. Turning round places every other source on the far side of the current entry first.
 //!
+//! What a step calls is inlined always: left to the compiler, a change elsewhere took some of it out of line,
+//! and scans took 1.06 to 1.08 of the time.
+//!
 //! Sources must not hold two entries with the same user key and SeqNo between them.
 
 use std::cmp::Ordering;
@@ -46,7 +49,7 @@ impl<S: InternalIterator> MergingIterator<S> {
     }
 
     /// Notes where a source stands now; false when it has ended.
-    #[inline]
+    #[inline(always)]
     fn rank(&mut self, source: usize) -> bool {
         let is_valid = self.sources[source].valid();
         self.ranks[source] = match (is_valid, self.direction) {
@@ -80,7 +83,7 @@ impl<S: InternalIterator> MergingIterator<S> {
     ///
     /// Who wins is a matter of chance, and taken by masks: told to choose, the compiler makes it a branch,
     /// which the processor guesses wrong half of the time.
-    #[inline]
+    #[inline(always)]
     fn play(&mut self, source: usize) {
         let (mut winner, mut rank) = (source, self.ranks[source]);
         let mut node = (self.sources.len() + source) / 2;
@@ -171,6 +174,7 @@ impl<S: InternalIterator> MergingIterator<S> {
         Ok(())
     }
 
+    #[inline(always)]
     fn winner(&self) -> &S {
         assert!(self.valid(), "a merge is asked while it is valid");
         &self.sources[self.tree[0]]
@@ -211,12 +215,12 @@ impl<S: InternalIterator> InternalIterator for MergingIterator<S> {
         self.go_on(S::prev)
     }
 
-    #[inline]
+    #[inline(always)]
     fn valid(&self) -> bool {
         self.live > 0
     }
 
-    #[inline]
+    #[inline(always)]
     fn internal_key(&self) -> (&[u8], SeqNo) {
         self.winner().internal_key()
     }

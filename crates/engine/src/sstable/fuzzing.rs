@@ -96,6 +96,8 @@ pub fn fences(section: &[u8], data_end: u64, probe: &[u8]) -> bool {
     let mut builder = FencesBuilder::default();
     for (block, key) in keys.iter().enumerate() {
         let handle = fences.handle(block).expect("each block has a place");
+        // A hint, which may be wrong and must not panic.
+        let _ = fences.about(block);
         assert!(handle.end() <= data_end);
         builder.add(handle.frame_bytes - TRAILER_BYTES, key);
     }

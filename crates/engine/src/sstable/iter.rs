@@ -274,12 +274,12 @@ impl InternalIterator for TableIter {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn valid(&self) -> bool {
         self.valid
     }
 
-    #[inline]
+    #[inline(always)]
     fn internal_key(&self) -> (&[u8], SeqNo) {
         assert!(self.valid, "internal_key is called on a valid cursor");
         (&self.key, self.seqno)

@@ -240,7 +240,7 @@ impl Table {
     /// The raw bytes of a block.
     #[inline]
     pub(super) fn block_bytes(&self, block: usize, purpose: Purpose) -> Result<BlockBytes<'_>> {
-        self.source.block(block, || self.handle(block), purpose)
+        self.source.block(block, || self.fences.about(block), || self.handle(block), purpose)
     }
 
     #[inline]

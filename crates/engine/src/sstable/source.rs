@@ -23,6 +23,7 @@ use crate::sstable::frame::{self, FrameError};
 use crate::sstable::point_index::Place;
 use crate::vfs::Advice;
 use crate::vfs::handles::{Handles, handles_of};
+use crate::vfs::prefetch::prefetch;
 
 /// What a block is read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,11 +226,13 @@ impl TableSource {
     }
 
     /// The raw bytes of data block `block`. `handle` tells where it is in the file, which one in the block cache
-    /// need not wait for.
+    /// need not wait for, and `about` where it probably is: asked for that, the processor goes through its page
+    /// tables while it waits for the handle.
     #[inline]
     pub(super) fn block(
         &self,
         block: usize,
+        about: impl FnOnce() -> u64,
         handle: impl FnOnce() -> Result<BlockHandle>,
         purpose: Purpose,
     ) -> Result<BlockBytes<'_>> {
@@ -237,7 +240,9 @@ impl TableSource {
             return Ok(BlockBytes::Read(self.verified(handle()?, true)?));
         }
         if let SourceBytes::Mapped { map, verified, .. } = &self.bytes {
-            let (map, handle) = (map.own(), handle()?);
+            let map = map.own();
+            prefetch(map.as_ptr().wrapping_add(about() as usize));
+            let handle = handle()?;
             return match self.mapped_block(map, verified, block, handle)? {
                 Some(range) => Ok(BlockBytes::Mapped { map, range }),
                 None => self.cached_block(block, || Ok(handle), purpose),

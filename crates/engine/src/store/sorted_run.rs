@@ -54,12 +54,12 @@ impl InternalIterator for SortedRun {
         either!(self, inner => inner.prev())
     }
 
-    #[inline]
+    #[inline(always)]
     fn valid(&self) -> bool {
         either!(self, inner => inner.valid())
     }
 
-    #[inline]
+    #[inline(always)]
     fn internal_key(&self) -> (&[u8], SeqNo) {
         either!(self, inner => inner.internal_key())
     }

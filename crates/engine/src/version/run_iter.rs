@@ -83,6 +83,7 @@ impl RunIter {
         iter.valid() && *iter.user_key() >= self.tables[*at].smallest[..]
     }
 
+    #[inline(always)]
     fn current(&self) -> &TableIter {
         &self.current.as_ref().expect("the cursor is valid").1
     }
@@ -140,12 +141,12 @@ impl InternalIterator for RunIter {
         if self.is_visible() { Ok(()) } else { self.last_before(at) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn valid(&self) -> bool {
         self.current.as_ref().is_some_and(|(_, iter)| iter.valid())
     }
 
-    #[inline]
+    #[inline(always)]
     fn internal_key(&self) -> (&[u8], SeqNo) {
         self.current().internal_key()
     }
