@@ -1,10 +1,11 @@
 //! `growth`: what an operation costs as a store grows.
 //!
-//! One store of each size is filled in random order; then, when it is at rest, keys are read at random,
-//! asked for that are not there, and ranges read. Reads are warmed up until nearly every block was read
-//! once, whatever the size: a block's checksum is computed when it is first read. A merge tree has a number
-//! of levels that grows with the logarithm of its size, so the report sets each cost against the growth of
-//! that logarithm. What of the growth is memory's own, engines named beside ours show, `floor` first of all.
+//! One store of each size is filled in random order. When it is at rest, ranges are read from it at random
+//! places, five times what it holds: the first reads after a fill check each block and pay for merges,
+//! and what that costs grows with the store. Then keys are read at random, asked for that are not there, and
+//! ranges read again. A merge tree has a number of levels that grows with the logarithm of its size, so the
+//! report sets each cost against the growth of that logarithm. What of the growth is memory's own, engines
+//! named beside ours show, `floor` first of all.
 
 use super::picks::{different, median_of, of_case, of_valid, or_dash, text, values_of};
 use super::planning::{engine_named, run, seed};
@@ -21,8 +22,19 @@ use crate::target::engine::NAME as OURS;
 /// The experiment.
 pub(super) struct Growth;
 
-const WORKLOADS: [Workload; 4] =
-    [Workload::FillRandom, Workload::ReadRandom, Workload::ReadMissing, Workload::SeekRandom];
+/// What is done with each store, one after the other, and what it is called.
+const STEPS: [(&str, Workload); 5] = [
+    ("fillrandom", Workload::FillRandom),
+    (FIRST_SEEKS, Workload::SeekRandom),
+    ("readrandom", Workload::ReadRandom),
+    ("readmissing", Workload::ReadMissing),
+    ("seekrandom", Workload::SeekRandom),
+];
+
+const FIRST_SEEKS: &str = "seekrandom, first after the fill";
+
+/// So many keys of a store are worth one of the first seeks, which reads a hundred.
+const KEYS_PER_FIRST_SEEK: u64 = 20;
 
 impl Experiment for Growth {
     fn name(&self) -> &'static str {
@@ -48,8 +60,7 @@ impl Experiment for Growth {
         for repetition in 0..scale.pick(1, 2, 3) {
             for keys in sizes {
                 for engine in &engines {
-                    let planned = |workload| planned(engine, repetition, workload, keys, scale);
-                    runs.extend(WORKLOADS.map(planned));
+                    runs.extend(STEPS.map(|step| planned(engine, repetition, step, keys, scale)));
                 }
             }
         }
@@ -79,9 +90,11 @@ impl Experiment for Growth {
         }
         report.section("By the number of keys").paragraph(
             "Values of 100 bytes, one thread, in process; CPU time includes background work until the \
-             store is at rest. What grows besides the tree is the memory that reads touch: a small \
-             store is in the processor's caches, a large one not even in what its page tables' cache \
-             covers, so that each access to memory takes longer.",
+             store is at rest. The first seeks after a fill are so many that they read five times what \
+             the store holds; the merges that an engine does for them count, and the other reads come after \
+             them. What grows besides the tree is the memory that reads touch: a small store is in the \
+             processor's caches, a large one not even in what its page tables' cache covers, so that each \
+             access to memory takes longer.",
         );
         for growths in &growths {
             let title = match growths.engine {
@@ -103,8 +116,8 @@ impl Experiment for Growth {
 /// What operations of one engine cost at each size.
 struct Growths<'a> {
     engine: &'a str,
-    /// By workload, then by size.
-    costs: Vec<(Workload, Vec<Cost>)>,
+    /// By step, then by size.
+    costs: Vec<(&'static str, Vec<Cost>)>,
 }
 
 /// CPU per operation, that as a multiple of the smallest store's, and operations per second.
@@ -119,11 +132,11 @@ impl<'a> Growths<'a> {
     fn of(engine: &'a str, records: &[Record], sizes: &[u64]) -> Growths<'a> {
         let cost = Metric::of_run(Measure::CpuPerOperation);
         let rate = Metric::of_run(Measure::Throughput);
-        let costs_of = |workload: Workload| {
+        let costs_of = |(step, _): (&'static str, Workload)| {
             let of = |keys: u64, metric: &Metric| {
-                let is_meant = |one: &Record| {
-                    one.target == engine && one.spec.workload == workload && one.spec.keys == keys
-                };
+                let is_step = |one: &Record| one.case.get("workload").is_some_and(|is| is == step);
+                let is_meant =
+                    |one: &Record| one.target == engine && is_step(one) && one.spec.keys == keys;
                 median_of(&of_valid(records, is_meant), |one| metric.of(one))
             };
             let smallest = sizes.first().and_then(|&keys| of(keys, &cost));
@@ -132,16 +145,16 @@ impl<'a> Growths<'a> {
                 let times = cpu.zip(smallest).map(|(cost, smallest)| cost / smallest);
                 Cost { keys, cpu, times, rate: of(keys, &rate) }
             };
-            (workload, sizes.iter().map(cost_of).collect())
+            (step, sizes.iter().map(cost_of).collect())
         };
-        Growths { engine, costs: WORKLOADS.map(costs_of).into() }
+        Growths { engine, costs: STEPS.map(costs_of).into() }
     }
 
     /// How many times as much each operation costs in the end, where all sizes were measured.
     fn told(&self) -> Option<String> {
-        let ends = self.costs.iter().filter_map(|(workload, costs)| {
+        let ends = self.costs.iter().filter_map(|(step, costs)| {
             let all: Option<Vec<f64>> = costs.iter().map(|cost| cost.times).collect();
-            Some(format!("{} {:.2} times", workload.name(), all?.last()?))
+            Some(format!("{step} {:.2} times", all?.last()?))
         });
         Some(ends.collect::<Vec<_>>().join(", ")).filter(|told| !told.is_empty())
     }
@@ -149,9 +162,9 @@ impl<'a> Growths<'a> {
     fn chart(&self, sizes: &[u64]) -> LineChart {
         let y_title = "CPU per operation, as a multiple of the smallest store's";
         let chart = LineChart::sweep("keys", Unit::Count, y_title, Unit::Ratio).log_x();
-        let chart = self.costs.iter().fold(chart, |chart, (workload, costs)| {
+        let chart = self.costs.iter().fold(chart, |chart, (step, costs)| {
             let point = |cost: &Cost| Some(Point::new(cost.keys as f64, cost.times?));
-            chart.line(workload.name(), costs.iter().filter_map(point).collect())
+            chart.line(*step, costs.iter().filter_map(point).collect())
         });
         match sizes {
             [smallest, _, ..] => {
@@ -164,12 +177,11 @@ impl<'a> Growths<'a> {
 
     fn rows(&self, table: Table, sizes: &[u64]) -> Table {
         let costs = self.costs.iter();
-        let rows =
-            costs.flat_map(|(workload, costs)| costs.iter().map(move |cost| (workload, cost)));
-        rows.fold(table, |table, (workload, cost)| {
+        let rows = costs.flat_map(|(step, costs)| costs.iter().map(move |cost| (step, cost)));
+        rows.fold(table, |table, (step, cost)| {
             table.row([
                 self.engine.to_owned(),
-                workload.name().to_owned(),
+                (*step).to_owned(),
                 Unit::Count.format(cost.keys as f64),
                 text(Unit::Microseconds, cost.cpu),
                 text(Unit::PerSecond, cost.rate),
@@ -203,16 +215,18 @@ fn log_growth(smallest: u64, keys: u64) -> f64 {
 fn planned(
     engine: &str,
     repetition: u32,
-    workload: Workload,
+    (step, workload): (&str, Workload),
     keys: u64,
     scale: Scale,
 ) -> PlannedRun {
     let is_fill = workload == Workload::FillRandom;
+    let is_first = step == FIRST_SEEKS;
     let asked = scale.pick(1_000, 2_000_000, 10_000_000);
-    // A block holds about 35 entries.
+    // Of what each run opens anew, most is met once: a block holds about 35 entries.
     let warm_up = (keys / 10).max(scale.pick(100, 500_000, 2_000_000));
     let [length, warm_up] = match workload {
         Workload::FillRandom => [keys, 0],
+        Workload::SeekRandom if is_first => [keys / KEYS_PER_FIRST_SEEK, 0],
         // A hundred entries each.
         Workload::SeekRandom => [asked / 20, warm_up / 20],
         _ => [asked, warm_up],
@@ -220,11 +234,11 @@ fn planned(
     .map(Length::Operations);
     let spec = Spec { workload, keys, length, seed: seed(repetition, 0), ..Spec::default() };
     let number = keys.to_string();
-    let case = [("workload", workload.name()), ("keys", &*number)];
-    let warm_up = (!is_fill).then_some(warm_up);
+    let case = [("workload", step), ("keys", &*number)];
+    let warm_up = (!is_fill && !is_first).then_some(warm_up);
     PlannedRun {
         target: engine.to_owned(),
-        options: RunOptions { settle: is_fill, warm_up, ..RunOptions::default() },
+        options: RunOptions { settle: is_fill || is_first, warm_up, ..RunOptions::default() },
         shared_store: Some(format!("growth of {engine} {keys} {repetition}")),
         ..run(repetition, &case, engine_named(engine), spec)
     }
@@ -238,12 +252,12 @@ mod tests {
     fn each_store_is_filled_by_the_run_that_is_measured_and_read_after_it() {
         let runs = Growth.runs(Scale::Small, &["floor".to_owned()]).unwrap();
         let mut stores = std::collections::BTreeSet::new();
-        for store in runs.chunks(WORKLOADS.len()) {
+        for store in runs.chunks(STEPS.len()) {
             assert_eq!(store[0].spec.workload, Workload::FillRandom);
             assert!(store.iter().all(|run| run.shared_store == store[0].shared_store));
             assert!(stores.insert(&store[0].shared_store), "each is filled once");
         }
-        assert_eq!(runs[WORKLOADS.len()].target, "floor");
+        assert_eq!(runs[STEPS.len()].target, "floor");
         assert!(Growth.runs(Scale::Small, &[]).unwrap().iter().all(|run| run.target == OURS));
         assert!((log_growth(1_000, 1_000_000) - 2.0).abs() < 1e-9);
     }
