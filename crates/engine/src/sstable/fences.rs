@@ -235,15 +235,12 @@ impl FirstKey {
 /// The anchors of blocks that end at `data_end`. The last stands where the blocks behind the one before would
 /// end if they were as many as the others.
 fn anchors(places: &[StoredAt], data_end: u64) -> Box<[u32]> {
-    let Some((last, rest)) =
-        places.chunks(ANCHORED_BLOCKS).next_back().map(|rest| (rest[0], rest.len()))
-    else {
-        return Box::default();
-    };
-    let last_bytes = (data_end / BLOCK_ALIGNMENT).saturating_sub(u64::from(last.offset));
-    let end = u64::from(last.offset) + last_bytes * ANCHORED_BLOCKS as u64 / rest as u64;
+    let Some(rest) = places.chunks(ANCHORED_BLOCKS).next_back() else { return Box::default() };
+    let last = rest[0].offset;
+    let rest_bytes = data_end / BLOCK_ALIGNMENT - u64::from(last);
+    let end = u64::from(last) + rest_bytes * ANCHORED_BLOCKS as u64 / rest.len() as u64;
     let starts = places.iter().step_by(ANCHORED_BLOCKS).map(|place| place.offset);
-    starts.chain([u32::try_from(end).unwrap_or(last.offset)]).collect()
+    starts.chain([u32::try_from(end).unwrap_or(last)]).collect()
 }
 
 #[cfg(test)]

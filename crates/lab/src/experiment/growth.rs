@@ -219,26 +219,24 @@ fn planned(
     keys: u64,
     scale: Scale,
 ) -> PlannedRun {
-    let is_fill = workload == Workload::FillRandom;
-    let is_first = step == FIRST_SEEKS;
     let asked = scale.pick(1_000, 2_000_000, 10_000_000);
     // Of what each run opens anew, most is met once: a block holds about 35 entries.
     let warm_up = (keys / 10).max(scale.pick(100, 500_000, 2_000_000));
-    let [length, warm_up] = match workload {
-        Workload::FillRandom => [keys, 0],
-        Workload::SeekRandom if is_first => [keys / KEYS_PER_FIRST_SEEK, 0],
+    let (length, warm_up) = match workload {
+        Workload::FillRandom => (keys, None),
+        Workload::SeekRandom if step == FIRST_SEEKS => (keys / KEYS_PER_FIRST_SEEK, None),
         // A hundred entries each.
-        Workload::SeekRandom => [asked / 20, warm_up / 20],
-        _ => [asked, warm_up],
-    }
-    .map(Length::Operations);
+        Workload::SeekRandom => (asked / 20, Some(warm_up / 20)),
+        _ => (asked, Some(warm_up)),
+    };
+    let (length, warm_up) = (Length::Operations(length), warm_up.map(Length::Operations));
     let spec = Spec { workload, keys, length, seed: seed(repetition, 0), ..Spec::default() };
     let number = keys.to_string();
     let case = [("workload", step), ("keys", &*number)];
-    let warm_up = (!is_fill && !is_first).then_some(warm_up);
     PlannedRun {
         target: engine.to_owned(),
-        options: RunOptions { settle: is_fill || is_first, warm_up, ..RunOptions::default() },
+        // What isn't warmed up sets merges going, and is charged for them.
+        options: RunOptions { settle: warm_up.is_none(), warm_up, ..RunOptions::default() },
         shared_store: Some(format!("growth of {engine} {keys} {repetition}")),
         ..run(repetition, &case, engine_named(engine), spec)
     }
