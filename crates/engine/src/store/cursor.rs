@@ -487,8 +487,7 @@ mod tests {
                     let (mut seen, mut lent) = (0, 0);
                     while cursor.valid() {
                         if from_disk {
-                            // A read that began when the counter did.
-                            cursor.recorder.disk_waits().end(Some(1), 0);
+                            cursor.recorder.disk_waits().expect();
                             assert!(cursor.recorder.disk_waits().are_expected());
                         }
                         let key = format!("{seen:03}");

@@ -14,6 +14,7 @@ use bytes::Bytes;
 pub mod clock;
 pub mod cycles;
 pub mod disk;
+pub(crate) mod disk_reads;
 pub mod faulty;
 pub(crate) mod handles;
 pub(crate) mod huge_pages;
