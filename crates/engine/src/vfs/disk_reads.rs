@@ -36,8 +36,11 @@ mod tests {
 
     #[test]
     fn a_thread_that_only_computes_has_read_nothing() {
-        since_last_asked();
-        assert!((0..100_000u64).map(std::hint::black_box).sum::<u64>() > 0);
-        assert!(!since_last_asked());
+        // The code of this test itself may have to come from the disk, once.
+        let is_quiet = |_| {
+            std::hint::black_box((0..10_000u64).fold(0, |sum, at| sum ^ at.rotate_left(7)));
+            !since_last_asked()
+        };
+        assert!((0..10).any(is_quiet));
     }
 }
