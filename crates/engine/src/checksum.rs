@@ -60,9 +60,13 @@ mod tests {
         assert_eq!(crc32c(b""), 0);
     }
 
+    fn bytes() -> Vec<u8> {
+        (0..5000u32).map(|at| (at * at / 8) as u8).collect()
+    }
+
     #[test]
     fn pieces_come_to_the_checksum_of_the_whole() {
-        let bytes: Vec<u8> = (0..5000u32).map(|at| (at * at / 8) as u8).collect();
+        let bytes = bytes();
         for split in [0, 1, 7, 64, 255, 1024, 4999, 5000] {
             let (front, back) = bytes.split_at(split);
             assert_eq!(crc32c_append(crc32c(front), back), crc32c(&bytes));
@@ -71,7 +75,7 @@ mod tests {
 
     #[test]
     fn both_crates_come_to_the_same() {
-        let bytes: Vec<u8> = (0..5000u32).map(|at| (at * at / 8) as u8).collect();
+        let bytes = bytes();
         for len in [0, 1, 255, 256, 257, 511, 767, 768, 1024, 4096, 5000] {
             let bytes = &bytes[5000 - len..];
             assert_eq!(crc_fast::crc32_iscsi(bytes), ::crc32c::crc32c(bytes), "{len}");

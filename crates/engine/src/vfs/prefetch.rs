@@ -39,8 +39,8 @@ pub fn load(bytes: &[u8]) {
     std::hint::black_box(lines.fold(0, |sum, byte| sum ^ byte));
 }
 
-/// Has all cache lines of bytes that are about to be read in order come at once: Intel's processors by loads, as
-/// they may drop hints, AMD's by hints, as whatever is behind loads there waits for them. Decision 24 has the
+/// Has all cache lines of bytes that are about to be read in order come at once: by loads on Intel's processors,
+/// where hints gained nothing, by hints on AMD's, where loads cost more than they saved. Decision 24 has the
 /// numbers.
 #[inline]
 pub fn touch(bytes: &[u8]) {

@@ -7,7 +7,7 @@
 //! report sets each cost against the growth of that logarithm. What of the growth is memory's own, engines
 //! named beside ours show, `floor` first of all.
 
-use super::picks::{different, median_of, of_case, of_valid, or_dash, text, values_of};
+use super::picks::{case, different, median_of, of_case, of_valid, or_dash, text, values_of};
 use super::planning::{engine_named, run, seed};
 use super::rivals;
 use super::{Experiment, PlannedRun, Scale};
@@ -134,9 +134,9 @@ impl<'a> Growths<'a> {
         let rate = Metric::of_run(Measure::Throughput);
         let costs_of = |(step, _): (&'static str, Workload)| {
             let of = |keys: u64, metric: &Metric| {
-                let is_step = |one: &Record| one.case.get("workload").is_some_and(|is| is == step);
-                let is_meant =
-                    |one: &Record| one.target == engine && is_step(one) && one.spec.keys == keys;
+                let is_meant = |one: &Record| {
+                    one.target == engine && case(one, "workload") == step && one.spec.keys == keys
+                };
                 median_of(&of_valid(records, is_meant), |one| metric.of(one))
             };
             let smallest = sizes.first().and_then(|&keys| of(keys, &cost));
