@@ -5,8 +5,9 @@
 //! 2. Moving on advances the winner, which then plays its way up again: one comparison for each level.
 //! 3. Turning round places every other source on the far side of the current entry first.
 //!
-//! What a step calls is inlined always: left to the compiler, a change elsewhere took some of it out of line,
-//! and scans took 1.06 to 1.08 of the time.
+//! What a step calls is inlined always, as far as an entry of a block. A call a layer took 516 instructions an
+//! entry of 100 bytes, one of all 388; and left to the compiler, a change elsewhere took some of it out of line
+//! again, and scans took 1.06 to 1.08 of the time.
 //!
 //! Sources must not hold two entries with the same user key and SeqNo between them.
 
@@ -118,7 +119,7 @@ impl<S: InternalIterator> MergingIterator<S> {
     }
 
     /// Moves the winner, by `go`, and finds out who wins then.
-    #[inline]
+    #[inline(always)]
     fn go_on(&mut self, go: impl FnOnce(&mut S) -> Result<()>) -> Result<()> {
         let source = self.tree[0];
         if let Err(error) = go(&mut self.sources[source]) {
@@ -174,8 +175,9 @@ impl<S: InternalIterator> MergingIterator<S> {
         Ok(())
     }
 
+    /// The source whose entry is the current one: who asks it several things finds it once. Requires: valid.
     #[inline(always)]
-    fn winner(&self) -> &S {
+    pub fn winner(&self) -> &S {
         assert!(self.valid(), "a merge is asked while it is valid");
         &self.sources[self.tree[0]]
     }
@@ -198,13 +200,13 @@ impl<S: InternalIterator> InternalIterator for MergingIterator<S> {
         self.seek_all(Direction::Backward, |source| source.seek_before(user_key))
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Result<()> {
         assert!(self.valid(), "a merge is moved while it is valid");
         if self.direction == Direction::Backward {
             self.turn(Direction::Forward)?;
         }
-        self.go_on(S::next)
+        self.go_on(|source| source.next())
     }
 
     fn prev(&mut self) -> Result<()> {
@@ -234,12 +236,12 @@ impl<S: InternalIterator> InternalIterator for MergingIterator<S> {
         self.winner().owned_entry()
     }
 
-    #[inline]
+    #[inline(always)]
     fn expiry(&self) -> Result<Option<u64>> {
         self.winner().expiry()
     }
 
-    #[inline]
+    #[inline(always)]
     fn inline_value(&self) -> Result<Option<&[u8]>> {
         self.winner().inline_value()
     }

@@ -315,6 +315,12 @@ impl<'a> Block<'a> {
         self.header.count
     }
 
+    /// How many bytes all keys start with.
+    #[inline]
+    pub(super) fn prefix_bytes(&self) -> usize {
+        self.header.prefix_bytes
+    }
+
     /// What all keys start with.
     #[inline]
     pub(super) fn prefix(&self) -> &'a [u8] {
@@ -328,7 +334,7 @@ impl<'a> Block<'a> {
             return None;
         }
         let at = HEADER_BYTES + self.header.prefix_bytes + 2 * slot;
-        let offset = u16::from_le_bytes(self.bytes.get(at..at + 2)?.try_into().ok()?);
+        let offset = u16::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?);
         let mut decoder = Decoder::new(self.bytes.get(usize::from(offset)..)?);
         let flags = decoder.u8()?;
         if flags & !(KIND_MASK | HAS_EXPIRY | HAS_ATTRIBUTES) != 0 {
@@ -367,7 +373,7 @@ impl<'a> Block<'a> {
     }
 
     /// When an entry of this block expires, as `EntryRef::expiry`; `None` when it is malformed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn expiry(&self, tail: Tail) -> Option<Option<u64>> {
         if tail.flags & KIND_MASK == ValueKind::Delete as u8 {
             return Some(None);
@@ -375,18 +381,16 @@ impl<'a> Block<'a> {
         if tail.flags & HAS_EXPIRY == 0 {
             return Some(Some(0));
         }
-        let mut decoder = Decoder::new(self.bytes.get(tail.at..)?);
-        decoder.varint()?;
-        decoder.varint().map(Some)
+        noted_expiry(self.bytes, tail).map(Some)
     }
 
     /// The inline value of an entry of this block, which is one of that kind; `None` when it is malformed.
     #[inline]
     pub(super) fn inline_value(&self, tail: Tail) -> Option<&'a [u8]> {
         let mut decoder = Decoder::new(self.bytes.get(tail.at..)?);
-        decoder.varint()?;
+        decoder.skip_varint()?;
         if tail.flags & HAS_EXPIRY != 0 {
-            decoder.varint()?;
+            decoder.skip_varint()?;
         }
         if tail.flags & HAS_ATTRIBUTES != 0 {
             decoder.length_prefixed()?;
@@ -421,6 +425,14 @@ impl<'a> Block<'a> {
         }
         Some(low)
     }
+}
+
+/// The expiry that is in an entry's tail.
+#[inline(never)]
+fn noted_expiry(bytes: &[u8], tail: Tail) -> Option<u64> {
+    let mut decoder = Decoder::new(bytes.get(tail.at..)?);
+    decoder.skip_varint()?;
+    decoder.varint()
 }
 
 /// One entry of a block, decoded as far as its SeqNo.

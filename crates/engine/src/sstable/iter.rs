@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::head::{BodyRef, Entry, EntryRef, ValuePointer};
 use crate::iter::InternalIterator;
-use crate::key::{SEQNO_MAX, SeqNo};
+use crate::key::{self, SEQNO_MAX, SeqNo};
 use crate::sstable::block::{Block, BlockHeader, Tail};
 use crate::sstable::reader::Table;
 use crate::sstable::source::Purpose;
@@ -163,26 +163,24 @@ impl TableIter {
     }
 
     /// Stands on an entry of the block held.
+    #[inline(always)]
     fn stand(&mut self, slot: usize) -> Result<()> {
         let block = Block::with_header(&self.bytes, self.header);
         let Some(entry) = block.entry(slot) else {
             return Err(self.table.malformed(self.loaded.unwrap_or(0)));
         };
-        let prefix = block.prefix();
-        if self.has_prefix {
-            self.key.truncate(prefix.len());
-        } else {
-            self.key.clear();
-            self.key.extend_from_slice(prefix);
+        if !self.has_prefix {
+            key::assign(&mut self.key, block.prefix());
             self.has_prefix = true;
         }
-        self.key.extend_from_slice(entry.suffix);
+        key::assign_behind(&mut self.key, block.prefix_bytes(), entry.suffix);
         (self.seqno, self.tail) = (entry.seqno, entry.tail);
         (self.slot, self.valid) = (slot, true);
         Ok(())
     }
 
     /// Stands on the first entry of block `number`, or nowhere when there is no such block.
+    #[inline(never)]
     fn enter_front(&mut self, number: usize) -> Result<()> {
         if number == self.table.fences.len() {
             return Ok(());
@@ -254,7 +252,7 @@ impl InternalIterator for TableIter {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Result<()> {
         assert!(self.valid, "next is called on a valid cursor");
         self.valid = false;
@@ -296,14 +294,14 @@ impl InternalIterator for TableIter {
         Ok(self.entry()?.slices_of(&self.bytes))
     }
 
-    #[inline]
+    #[inline(always)]
     fn expiry(&self) -> Result<Option<u64>> {
         assert!(self.valid, "expiry is called on a valid cursor");
         let expiry = self.block().expiry(self.tail);
         expiry.ok_or_else(|| self.table.malformed(self.current()))
     }
 
-    #[inline]
+    #[inline(always)]
     fn inline_value(&self) -> Result<Option<&[u8]>> {
         if !self.tail.is_inline() {
             return Ok(None);

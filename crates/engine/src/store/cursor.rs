@@ -235,11 +235,13 @@ impl Cursor {
     }
 
     /// Whether there is a key here.
+    #[inline]
     pub fn valid(&self) -> bool {
         !matches!(self.shown, Shown::Nothing)
     }
 
     /// The key. Requires: valid.
+    #[inline]
     pub fn key(&self) -> &[u8] {
         assert!(self.valid(), "a cursor has a key only while it is valid");
         &self.key
@@ -257,12 +259,21 @@ impl Cursor {
 
     /// The value where it stands, until the cursor moves, or read from the journal if it can't be lent
     /// there. It is cheaper than `value` for values that are looked at and not kept. Requires: valid.
+    #[inline]
     pub fn value_ref(&self) -> Result<ValueRef<'_>> {
+        if matches!(self.shown, Shown::Here)
+            && let Some(value) = self.merged.inline_value()?
+        {
+            return Ok(ValueRef::Borrowed(value));
+        }
+        self.value_elsewhere()
+    }
+
+    /// As `value_ref`, of a value that isn't under the merge.
+    #[inline(never)]
+    fn value_elsewhere(&self) -> Result<ValueRef<'_>> {
         if !matches!(self.shown, Shown::Here) {
             return self.value().map(ValueRef::Owned);
-        }
-        if let Some(value) = self.merged.inline_value()? {
-            return Ok(ValueRef::Borrowed(value));
         }
         let BodyRef::Ref(pointer) = self.merged.entry()?.body else {
             unreachable!("a cursor shows values only");
@@ -304,19 +315,22 @@ impl Cursor {
 
     /// Goes on to the first key at or behind the merge that has a value. `passed`: not of `self.key`,
     /// whose older versions may come first.
+    #[inline(always)]
     fn find_forward(&mut self, mut passed: bool) -> Result<()> {
         let mut steps = 0;
         while self.merged.valid() {
-            let (user_key, seqno) = self.merged.internal_key();
+            let source = self.merged.winner();
+            let (user_key, seqno) = source.internal_key();
             let is_older = passed && key::same(user_key, &self.key);
             if !is_older {
                 if self.bounds.is_beyond(user_key) {
                     break;
                 }
+                let expiry = source.expiry()?;
                 key::assign(&mut self.key, user_key);
                 passed = false;
                 if seqno <= self.seqno {
-                    if self.shows(&self.key, seqno, self.merged.expiry()?) {
+                    if self.shows(&self.key, seqno, expiry) {
                         self.shown = Shown::Here;
                         break;
                     }

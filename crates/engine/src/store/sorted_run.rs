@@ -45,7 +45,7 @@ impl InternalIterator for SortedRun {
         either!(self, inner => inner.seek_before(user_key))
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Result<()> {
         either!(self, inner => inner.next())
     }
@@ -73,12 +73,12 @@ impl InternalIterator for SortedRun {
         either!(self, inner => inner.owned_entry())
     }
 
-    #[inline]
+    #[inline(always)]
     fn expiry(&self) -> Result<Option<u64>> {
         either!(self, inner => inner.expiry())
     }
 
-    #[inline]
+    #[inline(always)]
     fn inline_value(&self) -> Result<Option<&[u8]>> {
         either!(self, inner => inner.inline_value())
     }

@@ -50,6 +50,7 @@ impl RunIter {
     }
 
     /// Goes on to the first entry of the tables from `at`.
+    #[inline(never)]
     fn first_from(&mut self, mut at: usize) -> Result<()> {
         while at < self.places.end {
             let smallest = self.tables[at].smallest.clone();
@@ -123,7 +124,7 @@ impl InternalIterator for RunIter {
         if self.is_visible() { Ok(()) } else { self.last_before(at) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Result<()> {
         let (at, iter) = self.current.as_mut().expect("the cursor is valid");
         iter.next()?;
@@ -160,12 +161,12 @@ impl InternalIterator for RunIter {
         self.current().owned_entry()
     }
 
-    #[inline]
+    #[inline(always)]
     fn expiry(&self) -> Result<Option<u64>> {
         self.current().expiry()
     }
 
-    #[inline]
+    #[inline(always)]
     fn inline_value(&self) -> Result<Option<&[u8]>> {
         self.current().inline_value()
     }
