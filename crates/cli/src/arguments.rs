@@ -388,6 +388,10 @@ fjall-blob, lmdb, redb, sled, sled-buffered, or tallybook for none), and `core` 
 workloads at 100-byte values. They are in a program that is built apart, see rivals/README.md: it is
 found at rivals/target/release/rivals, or where the variable TALLYBOOK_RIVALS says.
 
+For builds, --against names the file of another build of this program, with a slash in it, and the
+workloads, as WORKLOAD or WORKLOAD:BYTES (of a value): --against ./before,overwrite,readrandom:4096.
+With no program this one is compared with itself, with no workload the core ones are made.
+
 For kfs, --against names stores of files (kfs, leveldb, or tallybook for none). KFS is a package of
 npm: npm install --prefix rivals/kfs. LevelDB is in the rivals' program.";
 

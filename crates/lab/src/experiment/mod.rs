@@ -22,6 +22,7 @@ mod collection;
 mod growth;
 mod sustained;
 mod rivals;
+mod builds;
 mod kfs;
 mod http_floor;
 mod http_constant;
@@ -65,6 +66,7 @@ static ALL: &[&dyn Experiment] = &[
     &growth::Growth,
     &sustained::Sustained,
     &rivals::Rivals,
+    &builds::Builds,
     &kfs::Kfs,
     &http_floor::HttpFloor,
     &http_constant::HttpConstant,

@@ -1,6 +1,7 @@
 //! What an experiment asks for: runs, each with its subject, spec and memory.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -60,6 +61,11 @@ pub enum Subject {
     Engine {
         /// Options of the engine by name, as `EngineTarget::open` takes them.
         settings: BTreeMap<String, String>,
+    },
+    /// The engine of another build of this program, as it comes, in a child process of its own.
+    Build {
+        /// Its file.
+        program: PathBuf,
     },
     /// A rival engine in a child process of its own, from the `rivals` program.
     Rival {

@@ -39,7 +39,7 @@ const RIVALS: [(&str, bool); 9] = [
 const LESS_DURABLE: &str = "sled-buffered";
 /// The word that leaves all but the core rows at one value size out.
 const CORE: &str = "core";
-const CORE_ROWS: [Workload; 9] = [
+pub(super) const CORE_ROWS: [Workload; 9] = [
     Workload::FillSeq,
     Workload::FillRandom,
     Workload::ReadRandom,
@@ -258,7 +258,7 @@ fn rows(core: bool) -> Vec<(Workload, u32)> {
 
 /// Where among the others a workload comes: 0 has an empty store, 1 reads, 2 overwrites, 3 needs a store
 /// of its own.
-fn place(workload: Workload) -> u8 {
+pub(super) fn place(workload: Workload) -> u8 {
     use Workload::{DeleteRandom, YcsbD, YcsbE};
     match workload {
         _ if workload.starts_empty() => 0,
@@ -268,7 +268,8 @@ fn place(workload: Workload) -> u8 {
     }
 }
 
-fn planned(
+/// A run of a row by the engine of this name.
+pub(super) fn planned(
     name: &str,
     (workload, threads): (Workload, u32),
     bytes: u32,

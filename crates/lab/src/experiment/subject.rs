@@ -81,6 +81,13 @@ impl Programs {
                  {RIVALS_BUILD}\nor compare with none: --against tallybook"
             )));
         }
+        for run in runs {
+            if let Subject::Build { program } = &run.subject
+                && !program.is_file()
+            {
+                return Err(Error::Invalid(format!("there is no program {}", program.display())));
+            }
+        }
         let of_kfs = |subject: &Subject| matches!(subject, Subject::Files { store, .. } if *store == FilesStore::Kfs);
         let is_installed = |script: &PathBuf| script.with_file_name(KFS_INSTALLED).is_file();
         if wants(of_kfs) && !self.kfs.as_ref().is_some_and(is_installed) {
@@ -146,6 +153,10 @@ impl Opened {
         match &run.subject {
             Subject::Engine { settings } => {
                 open_child(&programs.child, group, &opening(engine::NAME, settings))
+            }
+            Subject::Build { program } => {
+                let program = [program.clone().into_os_string(), "lab".into(), "child".into()];
+                open_child(&program, group, &opening(engine::NAME, &BTreeMap::new()))
             }
             Subject::Floor => {
                 open_child(&programs.child, group, &opening(floor::NAME, &BTreeMap::new()))

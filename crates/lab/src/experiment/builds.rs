@@ -1,0 +1,186 @@
+//! `builds`: this program beside another build of it, in turn; what a change made for speed is judged by.
+//!
+//! Runs are those of `rivals`, of the workloads that are named, each side in processes of its own. With no
+//! other program this one is compared with itself, which tells what these runs can't.
+
+use std::path::PathBuf;
+
+use super::picks::{case, different};
+use super::planning::{engine, in_turn};
+use super::rivals::{CORE_ROWS, place, planned};
+use super::{Experiment, PlannedRun, Scale, Subject};
+use crate::error::{Error, Result};
+use crate::record::Record;
+use crate::report::{Comparer, Comparison, Measure, Metric, Report, Verdict};
+use crate::spec::Workload;
+
+/// This program's name in records.
+const THIS: &str = "this";
+/// The other's.
+const OTHER: &str = "other";
+/// Of workloads that are named without one, bytes of a value.
+const VALUE_BYTES: u32 = 100;
+
+/// The experiment.
+pub(super) struct Builds;
+
+/// What the words after `--against` come to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    program: Option<PathBuf>,
+    rows: Vec<(Workload, u32)>,
+}
+
+impl Asked {
+    /// A word that names a file, by a slash, is the other program; every other one is WORKLOAD or
+    /// WORKLOAD:BYTES.
+    fn parse(words: &[String]) -> Result<Asked> {
+        let mut asked = Asked::default();
+        for word in words {
+            if word.contains('/') {
+                if asked.program.replace(PathBuf::from(word)).is_some() {
+                    let what = format!("two sides are compared, and {word:?} is a third");
+                    return Err(Error::Invalid(what));
+                }
+                continue;
+            }
+            let (name, bytes) = match word.split_once(':') {
+                Some((name, bytes)) => (name, parse_bytes(word, bytes)?),
+                None => (&**word, VALUE_BYTES),
+            };
+            let row = (Workload::from_name(name)?, bytes);
+            if !asked.rows.contains(&row) {
+                asked.rows.push(row);
+            }
+        }
+        if asked.rows.is_empty() {
+            asked.rows = CORE_ROWS.map(|workload| (workload, VALUE_BYTES)).to_vec();
+        }
+        // Sizes outermost, and what changes a store after what reads it.
+        asked.rows.sort_by_key(|&(workload, bytes)| (bytes, place(workload)));
+        Ok(asked)
+    }
+}
+
+fn parse_bytes(word: &str, bytes: &str) -> Result<u32> {
+    let invalid = |_| Error::Invalid(format!("{word:?} is no WORKLOAD:BYTES, as overwrite:4096"));
+    bytes.parse().map_err(invalid)
+}
+
+impl Experiment for Builds {
+    fn name(&self) -> &'static str {
+        "builds"
+    }
+
+    fn question(&self) -> &'static str {
+        "Is this build faster than another one, beyond what its own runs differ by?"
+    }
+
+    /// `against`: the other program's file, and the workloads, as WORKLOAD or WORKLOAD:BYTES.
+    fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>> {
+        let Asked { program, rows } = Asked::parse(against)?;
+        let other = match program {
+            Some(program) => Subject::Build { program },
+            None => engine(&[]),
+        };
+        let sides = [(OTHER, other), (THIS, engine(&[]))];
+        let mut runs = Vec::new();
+        for repetition in 0..scale.pick(2, 5, 15) {
+            for &(workload, bytes) in &rows {
+                runs.extend(in_turn(&sides, repetition).map(|(target, subject)| PlannedRun {
+                    subject,
+                    ..planned(target, (workload, 1), bytes, scale, repetition)
+                }));
+            }
+        }
+        Ok(runs)
+    }
+
+    fn report(&self, records: &[Record], rerun: &str) -> Report {
+        let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
+        let comparer = Comparer::Targets { baseline: OTHER, subject: THIS };
+        let cost = Metric::of_run(Measure::CpuPerOperation);
+        let costs = comparer.compare_in(records, &|metric| *metric == cost);
+        report.answer(answer(&costs, records));
+        report
+            .section("The two")
+            .paragraph(
+                "The baseline is the other program, or this one again where none was named. Runs were made in \
+                 turn. CPU time is steadier than speed, because others on the machine take less of it away.",
+            )
+            .picture(
+                "CPU time of this build, as a multiple of the other's",
+                "Left of 1 it takes less.",
+                &costs.chart(&[cost.measure]),
+            )
+            .summary_table("CPU per operation", &costs.table());
+        report.comparison(comparer.compare(records));
+        report
+    }
+}
+
+fn answer(costs: &Comparison, records: &[Record]) -> String {
+    let count = |verdict| costs.rows.iter().filter(|row| row.verdict == verdict).count();
+    let workloads = different(records, |one| Some(case(one, "workload").to_owned())).len();
+    let ratios = costs.rows.iter().filter_map(|row| row.ratio).map(|ratio| ratio.estimate);
+    let (least, most) = ratios.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), ratio| {
+        (least.min(ratio), most.max(ratio))
+    });
+    if costs.rows.is_empty() {
+        return "These runs have no other side to compare with.".to_owned();
+    }
+    format!(
+        "In CPU time per operation this build takes less in {} of {} rows ({workloads} workloads), more in {}, \
+         and in {} these runs can't tell; the ratios go from {least:.3} to {most:.3}.",
+        count(Verdict::Better),
+        costs.rows.len(),
+        count(Verdict::Worse),
+        count(Verdict::Undecided),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::tests::check_report;
+
+    fn parse(words: &[&str]) -> Result<Asked> {
+        Asked::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn words_are_a_program_and_workloads_with_sizes() {
+        let asked = parse(&["overwrite:4096", "./before", "overwrite", "readrandom"]).unwrap();
+        assert_eq!(asked.program, Some(PathBuf::from("./before")));
+        let rows =
+            [(Workload::ReadRandom, 100), (Workload::Overwrite, 100), (Workload::Overwrite, 4096)];
+        assert_eq!(asked.rows, rows);
+        assert_eq!(parse(&[]).unwrap().rows.len(), CORE_ROWS.len());
+        for wrong in [&["a/b", "a/c"][..], &["readrandm"], &["overwrite:4k"], &["overwrite:"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn both_sides_are_asked_for_the_same_in_turn() {
+        let against = ["/a/tallybook".to_owned(), "fillrandom".to_owned()];
+        let runs = Builds.runs(Scale::Small, &against).unwrap();
+        let turns: Vec<&str> = runs.iter().map(|run| &*run.target).collect();
+        assert_eq!(turns[..4], [OTHER, THIS, THIS, OTHER]);
+        for pair in runs.chunks(2) {
+            assert_eq!(pair[0].spec, pair[1].spec);
+            assert_eq!(pair[0].budget, pair[1].budget);
+            assert_eq!(pair[0].case, pair[1].case);
+        }
+        let program = PathBuf::from("/a/tallybook");
+        assert!(runs.iter().all(|run| match run.target.as_str() {
+            OTHER => run.subject == Subject::Build { program: program.clone() },
+            _ => run.subject == engine(&[]),
+        }));
+    }
+
+    #[test]
+    fn a_program_compared_with_itself_is_told_of() {
+        check_report(&Builds, &["The two"]);
+    }
+}
