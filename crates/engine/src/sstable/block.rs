@@ -427,7 +427,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The expiry that is in an entry's tail.
+/// The expiry that is in an entry's tail. Few entries have one, so it is no part of a scan's step.
 #[inline(never)]
 fn noted_expiry(bytes: &[u8], tail: Tail) -> Option<u64> {
     let mut decoder = Decoder::new(bytes.get(tail.at..)?);

@@ -179,7 +179,8 @@ impl TableIter {
         Ok(())
     }
 
-    /// Stands on the first entry of block `number`, or nowhere when there is no such block.
+    /// Stands on the first entry of block `number`, or nowhere when there is no such block. Once a block, so it
+    /// is no part of a step.
     #[inline(never)]
     fn enter_front(&mut self, number: usize) -> Result<()> {
         if number == self.table.fences.len() {

@@ -49,7 +49,7 @@ impl RunIter {
         &mut self.current.insert((at, iter)).1
     }
 
-    /// Goes on to the first entry of the tables from `at`.
+    /// Goes on to the first entry of the tables from `at`. Once a table, so it is no part of a step.
     #[inline(never)]
     fn first_from(&mut self, mut at: usize) -> Result<()> {
         while at < self.places.end {

@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 
-use super::picks::{case, different};
 use super::planning::{engine, in_turn};
 use super::rivals::{CORE_ROWS, place, planned};
 use super::{Experiment, PlannedRun, Scale, Subject};
@@ -87,9 +86,8 @@ impl Experiment for Builds {
         let mut runs = Vec::new();
         for repetition in 0..scale.pick(2, 5, 15) {
             for &(workload, bytes) in &rows {
-                runs.extend(in_turn(&sides, repetition).map(|(target, subject)| PlannedRun {
-                    subject,
-                    ..planned(target, (workload, 1), bytes, scale, repetition)
+                runs.extend(in_turn(&sides, repetition).map(|(name, subject)| {
+                    planned(name, subject, (workload, 1), bytes, scale, repetition)
                 }));
             }
         }
@@ -101,7 +99,7 @@ impl Experiment for Builds {
         let comparer = Comparer::Targets { baseline: OTHER, subject: THIS };
         let cost = Metric::of_run(Measure::CpuPerOperation);
         let costs = comparer.compare_in(records, &|metric| *metric == cost);
-        report.answer(answer(&costs, records));
+        report.answer(answer(&costs));
         report
             .section("The two")
             .paragraph(
@@ -119,23 +117,21 @@ impl Experiment for Builds {
     }
 }
 
-fn answer(costs: &Comparison, records: &[Record]) -> String {
-    let count = |verdict| costs.rows.iter().filter(|row| row.verdict == verdict).count();
-    let workloads = different(records, |one| Some(case(one, "workload").to_owned())).len();
-    let ratios = costs.rows.iter().filter_map(|row| row.ratio).map(|ratio| ratio.estimate);
-    let (least, most) = ratios.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), ratio| {
-        (least.min(ratio), most.max(ratio))
-    });
+fn answer(costs: &Comparison) -> String {
     if costs.rows.is_empty() {
         return "These runs have no other side to compare with.".to_owned();
     }
+    let count = |verdict| costs.rows.iter().filter(|row| row.verdict == verdict).count();
+    let ratios = || costs.rows.iter().filter_map(|row| row.ratio).map(|ratio| ratio.estimate);
     format!(
-        "In CPU time per operation this build takes less in {} of {} rows ({workloads} workloads), more in {}, \
-         and in {} these runs can't tell; the ratios go from {least:.3} to {most:.3}.",
+        "In CPU time per operation this build takes less in {} of {} rows, more in {}, and in {} these runs \
+         can't tell; the ratios go from {:.3} to {:.3}.",
         count(Verdict::Better),
         costs.rows.len(),
         count(Verdict::Worse),
         count(Verdict::Undecided),
+        ratios().fold(f64::INFINITY, f64::min),
+        ratios().fold(0.0, f64::max),
     )
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::picks::{case, different, median_of, of_valid};
 use super::planning::{engine_named, in_turn, run};
-use super::{Experiment, PlannedRun, Scale};
+use super::{Experiment, PlannedRun, Scale, Subject};
 use crate::chart::{HeatCell, HeatTable, Unit};
 use crate::error::{Error, Result};
 use crate::record::Record;
@@ -95,11 +95,10 @@ impl Experiment for Rivals {
                             || bytes >= SEPARATED_BYTES
                     };
                     let present: Vec<&str> = engines.iter().copied().filter(fits).collect();
-                    runs.extend(
-                        in_turn(&present, repetition).map(|name| {
-                            planned(name, (workload, threads), bytes, scale, repetition)
-                        }),
-                    );
+                    runs.extend(in_turn(&present, repetition).map(|name| {
+                        let subject = engine_named(name);
+                        planned(name, subject, (workload, threads), bytes, scale, repetition)
+                    }));
                 }
             }
         }
@@ -268,9 +267,10 @@ pub(super) fn place(workload: Workload) -> u8 {
     }
 }
 
-/// A run of a row by the engine of this name.
+/// A run of a row by the engine `subject`, which records call by this name.
 pub(super) fn planned(
     name: &str,
+    subject: Subject,
     (workload, threads): (Workload, u32),
     bytes: u32,
     scale: Scale,
@@ -321,7 +321,7 @@ pub(super) fn planned(
         },
         shared_store: matches!(place(workload), 1 | 2)
             .then(|| format!("{name}, {bytes} bytes, repetition {repetition}")),
-        ..run(repetition, &[], engine_named(name), spec)
+        ..run(repetition, &[], subject, spec)
     }
 }
 

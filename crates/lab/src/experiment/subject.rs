@@ -155,8 +155,12 @@ impl Opened {
                 open_child(&programs.child, group, &opening(engine::NAME, settings))
             }
             Subject::Build { program } => {
-                let program = [program.clone().into_os_string(), "lab".into(), "child".into()];
-                open_child(&program, group, &opening(engine::NAME, &BTreeMap::new()))
+                // Told what this one is told.
+                let mut words = programs.child.clone();
+                if let Some(first) = words.first_mut() {
+                    *first = program.clone().into_os_string();
+                }
+                open_child(&words, group, &opening(engine::NAME, &BTreeMap::new()))
             }
             Subject::Floor => {
                 open_child(&programs.child, group, &opening(floor::NAME, &BTreeMap::new()))
