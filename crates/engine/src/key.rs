@@ -5,6 +5,7 @@
 
 use std::cmp::Ordering;
 
+use crate::coding;
 use crate::error::{Error, Result};
 
 /// Number of a write; larger is newer. The first write of a store is 1; 0 means "none".
@@ -112,7 +113,7 @@ pub fn same(a: &[u8], b: &[u8]) -> bool {
     same.unwrap_or_else(|| a == b)
 }
 
-/// Puts a key in the place of another. One of 8 to 32 bytes, as most are, takes two moves and no call.
+/// Puts a key in the place of another. One of 8 to 64 bytes, as most are, takes two moves and no call.
 #[inline(always)]
 pub fn assign(place: &mut Vec<u8>, key: &[u8]) {
     assign_behind(place, 0, key);
@@ -121,39 +122,30 @@ pub fn assign(place: &mut Vec<u8>, key: &[u8]) {
 /// As `assign`, behind the first `kept` bytes of the place. Requires: there are so many.
 #[inline(always)]
 pub fn assign_behind(place: &mut Vec<u8>, kept: usize, rest: &[u8]) {
-    /// In two pieces, which overlap.
-    #[inline(always)]
-    fn move_ends<const N: usize>(place: &mut [u8], rest: &[u8]) -> Option<()> {
-        *place.first_chunk_mut::<N>()? = *rest.first_chunk()?;
-        *place.last_chunk_mut::<N>()? = *rest.last_chunk()?;
-        Some(())
-    }
     if place.len() != kept + rest.len() {
         place.resize(kept + rest.len(), 0);
     }
-    let place = &mut place[kept..];
-    let moved = match rest.len() {
-        8..=16 => move_ends::<8>(place, rest),
-        17..=32 => move_ends::<16>(place, rest),
-        _ => None,
-    };
-    if moved.is_none() {
-        place.copy_from_slice(rest);
-    }
+    coding::copy(rest, &mut place[kept..]);
 }
 
 /// How many bytes two keys share at their start.
 #[inline]
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let (a_words, b_words) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
-    for (at, (a, b)) in std::iter::zip(a_words, b_words).enumerate() {
-        let difference = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+    let len = a.len().min(b.len());
+    let (a, b) = (&a[..len], &b[..len]);
+    let Some((last_a, last_b)) = a.last_chunk().zip(b.last_chunk()) else {
+        return std::iter::zip(a, b).take_while(|(a, b)| a == b).count();
+    };
+    let difference = |a: &[u8; 8], b: &[u8; 8]| u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+    let words = std::iter::zip(a.as_chunks().0, b.as_chunks().0).enumerate();
+    for (at, (a, b)) in words {
+        let difference = difference(a, b);
         if difference != 0 {
             return at * 8 + difference.trailing_zeros() as usize / 8;
         }
     }
-    let same = a_words.len().min(b_words.len()) * 8;
-    same + std::iter::zip(&a[same..], &b[same..]).take_while(|(a, b)| a == b).count()
+    // The last word may begin among those before, which are equal. Of equal ones all 64 bits are.
+    len - 8 + difference(last_a, last_b).trailing_zeros() as usize / 8
 }
 
 /// The hash of a user key that every point index uses (XXH3, 64 bits).

@@ -105,10 +105,14 @@ impl BackedMap {
         }
     }
 
-    /// Stores bytes. Requires: as `SegmentMap::write`, and `back_upto` their end.
-    pub(super) fn write(&self, offset: u64, bytes: &[u8]) {
-        debug_assert!(offset + bytes.len() as u64 <= self.backed.load(Ordering::Acquire));
-        self.map.write(offset, bytes);
+    /// Stores parts. Requires: as `SegmentMap::write_parts`, and `back_upto` their end.
+    #[inline]
+    pub(super) fn write_parts(&self, offset: u64, parts: &[&[u8]]) {
+        debug_assert!({
+            let bytes: usize = parts.iter().map(|part| part.len()).sum();
+            offset + bytes as u64 <= self.backed.load(Ordering::Acquire)
+        });
+        self.map.write_parts(offset, parts);
     }
 
     /// The bytes of a range that was written.
@@ -166,7 +170,7 @@ mod tests {
         fn is_resident(&self, offset: u64, len: u64) -> bool {
             offset + len <= self.gone_from
         }
-        fn write(&self, _offset: u64, _bytes: &[u8]) {}
+        fn write_parts(&self, _offset: u64, _parts: &[&[u8]]) {}
         fn slice(&self, _offset: u64, _len: usize) -> Bytes {
             Bytes::new()
         }

@@ -6,10 +6,10 @@
 
 use std::ops::Range;
 
-use super::record::record_bytes;
+use super::record::{SEED_BYTES, Salt, record_bytes};
 use crate::batch::{Operation, WriteBatch};
 use crate::checksum;
-use crate::coding::{Decoder, put_bytes, put_varint, varint_len};
+use crate::coding::{Decoder, put_bytes, put_varint};
 use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{ATTRIBUTES_BYTES_MAX, SeqNo, ValueKind, check_key};
 
@@ -22,13 +22,25 @@ const PUT_HEAD_BYTES: usize = 1 + 2 + 5 + 4 + 10 + 2;
 /// A group that is ready to be written: all that doesn't depend on where it will stand.
 #[derive(Debug)]
 pub struct PreparedGroup<'a> {
-    meta: Vec<u8>,
+    /// The meta section, behind room for what its checksum begins with. Borrowed: moved in and out again, it
+    /// would be read in wider pieces than it was just written in, which wait for the stores.
+    seeded_meta: &'a mut Vec<u8>,
     values: Values<'a>,
     value_bytes: u32,
     inline_max_bytes: usize,
     count: u32,
     /// The entry of a group of one put or deletion, which need not be decoded then.
-    only: Option<RecordEntry>,
+    only: Option<OnlyEntry<'a>>,
+}
+
+/// What the meta section of a group of one put or deletion was made of.
+#[derive(Debug, Clone, Copy)]
+struct OnlyEntry<'a> {
+    kind: ValueKind,
+    key: &'a [u8],
+    attributes: &'a [u8],
+    expires_at_ms: u64,
+    checksum: u32,
 }
 
 /// The values of a group; a group of one allocates nothing for them.
@@ -39,67 +51,76 @@ enum Values<'a> {
 }
 
 impl<'a> PreparedGroup<'a> {
-    /// The group for a batch. A value of at least `inline_max_bytes` will be pointed at.
-    pub fn new(batch: &'a WriteBatch, inline_max_bytes: usize) -> PreparedGroup<'a> {
-        let mut group = PreparedGroup::empty(Vec::new(), inline_max_bytes);
-        let mut values = Vec::new();
+    /// The group for a batch; `buffer` is used for the meta section. A value of at least `inline_max_bytes` will
+    /// be pointed at.
+    pub fn new(
+        buffer: &'a mut Vec<u8>,
+        batch: &'a WriteBatch,
+        inline_max_bytes: usize,
+    ) -> PreparedGroup<'a> {
+        make_room_for_seed(buffer);
+        let (mut values, mut value_bytes) = (Vec::new(), 0);
         for operation in batch.operations() {
             match operation {
                 Operation::Put { key, value, expires_at_ms, attributes } => {
-                    group.push_put(key, value, *expires_at_ms, attributes);
+                    let head = PutHead { expires_at_ms: *expires_at_ms, attributes };
+                    push_put(buffer, key, value, head, inline_max_bytes);
+                    value_bytes += value.len() as u32;
                     values.push(&value[..]);
                 }
-                Operation::Delete { key } => group.push_delete(key),
-                Operation::DeleteRange { start, end } => group.push_delete_range(start, end),
+                Operation::Delete { key } => push_delete(buffer, key),
+                Operation::DeleteRange { start, end } => push_delete_range(buffer, start, end),
             }
         }
-        group.values = Values::Many(values);
-        group
+        let (values, count) = (Values::Many(values), batch.len() as u32);
+        PreparedGroup {
+            seeded_meta: buffer,
+            values,
+            value_bytes,
+            inline_max_bytes,
+            count,
+            only: None,
+        }
     }
 
-    /// The group of one put; `buffer` is reused for the meta section.
+    /// The group of one put.
+    #[inline]
     pub fn put(
-        buffer: Vec<u8>,
-        key: &[u8],
+        buffer: &'a mut Vec<u8>,
+        key: &'a [u8],
         value: &'a [u8],
         expires_at_ms: u64,
-        attributes: &[u8],
+        attributes: &'a [u8],
         inline_max_bytes: usize,
     ) -> PreparedGroup<'a> {
-        let mut group = PreparedGroup::empty(buffer, inline_max_bytes);
-        group.meta.reserve(key.len() + attributes.len() + PUT_HEAD_BYTES);
-        let (kind, checksum) = group.push_put(key, value, expires_at_ms, attributes);
-        group.values = Values::One([value]);
-        let meta_bytes = group.meta.len();
-        group.only = Some(RecordEntry {
-            // They stand at the end.
-            attributes: meta_bytes - attributes.len()..meta_bytes,
-            expires_at_ms,
+        make_room_for_seed(buffer);
+        buffer.reserve(key.len() + attributes.len() + PUT_HEAD_BYTES);
+        let head = PutHead { expires_at_ms, attributes };
+        let (kind, checksum) = push_put(buffer, key, value, head, inline_max_bytes);
+        PreparedGroup {
+            seeded_meta: buffer,
+            values: Values::One([value]),
             value_bytes: value.len() as u32,
-            checksum,
-            ..RecordEntry::of_key(kind, key_range(key))
-        });
-        group
+            inline_max_bytes,
+            count: 1,
+            only: Some(OnlyEntry { kind, key, attributes, expires_at_ms, checksum }),
+        }
     }
 
-    /// The group of one deletion; `buffer` is reused for the meta section.
-    pub fn delete(buffer: Vec<u8>, key: &[u8]) -> PreparedGroup<'a> {
-        let mut group = PreparedGroup::empty(buffer, usize::MAX);
-        group.push_delete(key);
-        group.only = Some(RecordEntry::of_key(ValueKind::Delete, key_range(key)));
-        group
-    }
-
-    /// The group of one range deletion; `buffer` is reused for the meta section.
-    pub fn delete_range(buffer: Vec<u8>, start: &[u8], end: &[u8]) -> PreparedGroup<'a> {
-        let mut group = PreparedGroup::empty(buffer, usize::MAX);
-        group.push_delete_range(start, end);
-        group
-    }
-
-    /// The buffer, for the next group.
-    pub fn into_buffer(self) -> Vec<u8> {
-        self.meta
+    /// The group of one deletion.
+    #[inline]
+    pub fn delete(buffer: &'a mut Vec<u8>, key: &'a [u8]) -> PreparedGroup<'a> {
+        make_room_for_seed(buffer);
+        push_delete(buffer, key);
+        let (kind, attributes) = (ValueKind::Delete, &[][..]);
+        PreparedGroup {
+            seeded_meta: buffer,
+            values: Values::Many(Vec::new()),
+            value_bytes: 0,
+            inline_max_bytes: usize::MAX,
+            count: 1,
+            only: Some(OnlyEntry { kind, key, attributes, expires_at_ms: 0, checksum: 0 }),
+        }
     }
 
     /// Number of entries, and so of SeqNos it takes.
@@ -113,11 +134,13 @@ impl<'a> PreparedGroup<'a> {
     }
 
     /// Whether a value of it stays in the journal, and is pointed at.
+    #[inline]
     pub(super) fn has_pointers(&self) -> bool {
         self.values().iter().any(|value| !self.is_inline(value))
     }
 
     /// Bytes the record takes in the journal.
+    #[inline]
     pub fn record_bytes(&self) -> u64 {
         record_bytes(self.meta_bytes(), self.value_bytes)
     }
@@ -126,16 +149,24 @@ impl<'a> PreparedGroup<'a> {
     pub fn memtable_bytes(&self) -> u64 {
         let inline = self.values().iter().filter(|value| self.is_inline(value));
         let inline_bytes: usize = inline.map(|value| value.len()).sum();
-        (self.meta.len() + inline_bytes) as u64
+        (self.meta().len() + inline_bytes) as u64
     }
 
+    #[inline]
     pub(super) fn meta(&self) -> &[u8] {
-        &self.meta
+        &self.seeded_meta[SEED_BYTES..]
     }
 
+    /// The checksum of the meta section in a record at `offset`.
+    #[inline]
+    pub(super) fn meta_crc(&mut self, salt: Salt, offset: u64) -> u32 {
+        salt.crc_in(offset, self.seeded_meta)
+    }
+
+    #[inline]
     pub(super) fn meta_bytes(&self) -> u32 {
         // A batch is limited to 512 MiB of keys, values and attributes in all.
-        self.meta.len() as u32
+        self.meta().len() as u32
     }
 
     pub(super) fn value_bytes(&self) -> u32 {
@@ -143,6 +174,7 @@ impl<'a> PreparedGroup<'a> {
     }
 
     /// The values, in the order they are written.
+    #[inline]
     pub(super) fn values(&self) -> &[&'a [u8]] {
         match &self.values {
             Values::One(one) => one,
@@ -150,31 +182,27 @@ impl<'a> PreparedGroup<'a> {
         }
     }
 
-    /// The key of the first operation, or where the first deleted range starts.
-    pub fn first_key(&self) -> &[u8] {
-        let mut decoder = Decoder::new(&self.meta);
-        decoder.u8().and_then(|_| decoder.length_prefixed()).unwrap_or_default()
+    /// The key of a group of one put or deletion.
+    #[inline]
+    pub fn only_key(&self) -> Option<&'a [u8]> {
+        self.only.map(|only| only.key)
     }
 
     /// Key and entry of a group of one put or deletion, once it stands in the journal as `changes` has it:
     /// the same that `changes` decodes, which costs a tenth of all that a put of 100 bytes takes its caller.
+    #[inline]
     pub fn only_entry(
         &self,
         (segment, values_offset): (u64, u64),
         seqno: SeqNo,
         written_at_ms: u64,
-    ) -> Option<(&[u8], EntryRef<'_>)> {
-        let only = self.only.as_ref()?;
+    ) -> Option<(&'a [u8], EntryRef<'a>)> {
+        let OnlyEntry { kind, key, attributes, expires_at_ms, checksum } = self.only?;
         let value = self.values().first().copied().unwrap_or_default();
-        let body = only.body(value, segment, values_offset);
-        let entry = EntryRef {
-            seqno,
-            written_at_ms,
-            expires_at_ms: only.expires_at_ms,
-            attributes: &self.meta[only.attributes.clone()],
-            body,
-        };
-        let key = &self.meta[only.key.clone()];
+        let place =
+            ValuePointer { segment, offset: values_offset, length: value.len() as u32, checksum };
+        let body = body(kind, value, place);
+        let entry = EntryRef { seqno, written_at_ms, expires_at_ms, attributes, body };
         debug_assert!(
             self.changes((segment, values_offset), seqno, written_at_ms)
                 .eq([Change::Entry { key, entry }]),
@@ -193,61 +221,60 @@ impl<'a> PreparedGroup<'a> {
     ) -> Changes<'_> {
         let inline = InlineValues::Listed(self.values());
         let header = (first_seqno, written_at_ms, self.count);
-        Changes::new(&self.meta, inline, segment, values_offset, header)
-    }
-
-    fn empty(mut buffer: Vec<u8>, inline_max_bytes: usize) -> PreparedGroup<'a> {
-        buffer.clear();
-        PreparedGroup {
-            meta: buffer,
-            values: Values::Many(Vec::new()),
-            value_bytes: 0,
-            inline_max_bytes,
-            count: 0,
-            only: None,
-        }
+        Changes::new(self.meta(), inline, segment, values_offset, header)
     }
 
     /// Whether the value goes to memtables and tables, instead of being pointed at.
     fn is_inline(&self, value: &[u8]) -> bool {
         value.len() < self.inline_max_bytes
     }
+}
 
-    /// Answers how the value is held, and its checksum.
-    fn push_put(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        expires_at_ms: u64,
-        attributes: &[u8],
-    ) -> (ValueKind, u32) {
-        let kind = if self.is_inline(value) { ValueKind::Put } else { ValueKind::PutRef };
-        let head = PutHead { expires_at_ms, attributes };
-        let checksum = checksum::crc32c(value);
-        encode_put(&mut self.meta, kind, key, value.len() as u64, checksum, head);
-        self.value_bytes += value.len() as u32;
-        self.count += 1;
-        (kind, checksum)
-    }
-
-    fn push_delete(&mut self, key: &[u8]) {
-        self.meta.push(ValueKind::Delete as u8);
-        put_bytes(&mut self.meta, key);
-        self.count += 1;
-    }
-
-    fn push_delete_range(&mut self, start: &[u8], end: &[u8]) {
-        self.meta.push(ValueKind::DeleteRange as u8);
-        put_bytes(&mut self.meta, start);
-        put_bytes(&mut self.meta, end);
-        self.count += 1;
+/// Makes a buffer one that has nothing but the room, whose bytes are written over.
+#[inline]
+fn make_room_for_seed(buffer: &mut Vec<u8>) {
+    buffer.truncate(SEED_BYTES);
+    if buffer.len() < SEED_BYTES {
+        buffer.resize(SEED_BYTES, 0);
     }
 }
 
-/// Where the key of a group's first entry stands in its meta section, behind the kind and its length.
-fn key_range(key: &[u8]) -> Range<usize> {
-    let start = 1 + varint_len(key.len() as u64);
-    start..start + key.len()
+/// Appends the meta of one put; how the value is held, and its checksum.
+#[inline]
+fn push_put(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    value: &[u8],
+    head: PutHead<'_>,
+    inline_max_bytes: usize,
+) -> (ValueKind, u32) {
+    let is_inline = value.len() < inline_max_bytes;
+    let kind = if is_inline { ValueKind::Put } else { ValueKind::PutRef };
+    let checksum = checksum::crc32c(value);
+    encode_put(out, kind, key, value.len() as u64, checksum, head);
+    (kind, checksum)
+}
+
+#[inline]
+fn push_delete(out: &mut Vec<u8>, key: &[u8]) {
+    out.push(ValueKind::Delete as u8);
+    put_bytes(out, key);
+}
+
+fn push_delete_range(out: &mut Vec<u8>, start: &[u8], end: &[u8]) {
+    out.push(ValueKind::DeleteRange as u8);
+    put_bytes(out, start);
+    put_bytes(out, end);
+}
+
+/// What an entry of this kind comes to: `value` if it is inline, which it is asked for then, or its place.
+#[inline]
+fn body(kind: ValueKind, value: &[u8], place: ValuePointer) -> BodyRef<'_> {
+    match kind {
+        ValueKind::Put => BodyRef::Inline(value),
+        ValueKind::PutRef => BodyRef::Ref(place),
+        ValueKind::Delete | ValueKind::DeleteRange => BodyRef::Delete,
+    }
 }
 
 /// What a put has besides key and value.
@@ -258,6 +285,7 @@ pub(super) struct PutHead<'a> {
 }
 
 /// Appends the meta of one put.
+#[inline]
 pub(super) fn encode_put(
     out: &mut Vec<u8>,
     kind: ValueKind,
@@ -325,16 +353,13 @@ impl RecordEntry {
     /// asked for if it is inline.
     #[inline]
     fn body<'a>(&self, value: &'a [u8], segment: u64, values_offset: u64) -> BodyRef<'a> {
-        match self.kind {
-            ValueKind::Put => BodyRef::Inline(value),
-            ValueKind::PutRef => BodyRef::Ref(ValuePointer {
-                segment,
-                offset: values_offset + u64::from(self.value_offset),
-                length: self.value_bytes,
-                checksum: self.checksum,
-            }),
-            ValueKind::Delete | ValueKind::DeleteRange => BodyRef::Delete,
-        }
+        let place = ValuePointer {
+            segment,
+            offset: values_offset + u64::from(self.value_offset),
+            length: self.value_bytes,
+            checksum: self.checksum,
+        };
+        body(self.kind, value, place)
     }
 
     /// Whether the entry has a value.
@@ -553,7 +578,8 @@ mod tests {
     #[test]
     fn a_batch_comes_back_with_large_values_pointed_at() {
         let batch = batch();
-        let group = PreparedGroup::new(&batch, 64);
+        let mut buffer = Vec::new();
+        let group = PreparedGroup::new(&mut buffer, &batch, 64);
         let changes = changes(&group);
         assert_eq!(changes.len(), 5);
         let Change::Entry { key, entry } = &changes[1] else { panic!("not an entry") };
@@ -572,21 +598,25 @@ mod tests {
 
     #[test]
     fn single_writes_encode_as_a_batch_of_one() {
+        let (mut buffer, mut other) = (vec![1, 2], vec![3; 100]);
         let mut one = WriteBatch::new();
         one.put_entry("key", "value", 9, Bytes::from("x")).unwrap();
-        let put = PreparedGroup::put(vec![1, 2], b"key", b"value", 9, b"x", 1024);
-        assert_eq!(put.meta(), PreparedGroup::new(&one, 1024).meta());
-        assert_eq!(put.values(), PreparedGroup::new(&one, 1024).values());
+        let put = PreparedGroup::put(&mut buffer, b"key", b"value", 9, b"x", 1024);
+        let batch = PreparedGroup::new(&mut other, &one, 1024);
+        assert_eq!((put.meta(), put.values()), (batch.meta(), batch.values()));
+        assert_eq!((put.count(), put.record_bytes()), (batch.count(), batch.record_bytes()));
 
         let mut one = WriteBatch::new();
         one.delete("key").unwrap();
-        let delete = PreparedGroup::delete(put.into_buffer(), b"key");
-        assert_eq!(delete.meta(), PreparedGroup::new(&one, 1024).meta());
+        let delete = PreparedGroup::delete(&mut buffer, b"key");
+        let batch = PreparedGroup::new(&mut other, &one, 1024);
+        assert_eq!((delete.meta(), delete.values()), (batch.meta(), batch.values()));
+        assert_eq!((delete.count(), delete.record_bytes()), (batch.count(), batch.record_bytes()));
     }
 
     #[test]
     fn an_only_entry_is_what_the_group_decodes_to() {
-        let (long_key, large) = ([7; 300], vec![9; 2000]);
+        let (long_key, large, mut buffer) = ([7; 300], vec![9; 2000], Vec::new());
         for key in [&b"k"[..], &long_key] {
             for (value, expires_at_ms, attributes) in [
                 (&b""[..], 0, &b""[..]),
@@ -594,25 +624,27 @@ mod tests {
                 (&large, 0, b"more"),
                 (&large, 5, b""),
             ] {
-                let put = PreparedGroup::put(vec![], key, value, expires_at_ms, attributes, 1024);
+                let put =
+                    PreparedGroup::put(&mut buffer, key, value, expires_at_ms, attributes, 1024);
                 let (found, entry) = put.only_entry((3, 1_000), 10, 77).unwrap();
-                assert_eq!((found, put.first_key()), (key, key));
+                assert_eq!((found, put.only_key()), (key, Some(key)));
                 assert_eq!(changes(&put), [Change::Entry { key, entry }]);
             }
-            let delete = PreparedGroup::delete(vec![], key);
+            let delete = PreparedGroup::delete(&mut buffer, key);
             let (found, entry) = delete.only_entry((3, 1_000), 10, 77).unwrap();
             assert_eq!((found, entry.body), (key, BodyRef::Delete));
             assert_eq!(changes(&delete), [Change::Entry { key, entry }]);
         }
-        assert!(PreparedGroup::new(&batch(), 64).only_entry((3, 1_000), 10, 77).is_none());
-        let range = PreparedGroup::delete_range(vec![], b"a", b"b");
-        assert!(range.only_entry((3, 1_000), 10, 77).is_none());
+        let batch = batch();
+        let group = PreparedGroup::new(&mut buffer, &batch, 64);
+        assert!(group.only_entry((3, 1_000), 10, 77).is_none());
     }
 
     #[test]
     fn a_shortened_or_lengthened_group_is_refused() {
         let batch = batch();
-        let group = PreparedGroup::new(&batch, 64);
+        let mut buffer = Vec::new();
+        let group = PreparedGroup::new(&mut buffer, &batch, 64);
         let (meta, count, values) = (group.meta(), group.count(), group.value_bytes());
         assert!(decode_group(meta, count, values).is_some());
         assert!(decode_group(meta, count - 1, values).is_none());

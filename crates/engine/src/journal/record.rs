@@ -20,10 +20,17 @@ pub const START_RECORD_BYTES: u64 = RECORD_HEADER_BYTES + START_META_BYTES as u6
 pub const START_META_BYTES: usize = 24;
 
 const HEADER: usize = RECORD_HEADER_BYTES as usize;
+/// Bytes of the header's first field, the checksum of all others.
+const CRC_BYTES: usize = 4;
+/// Bytes that it is the checksum of.
+const CHECKED_BYTES: usize = SEED_BYTES + HEADER - CRC_BYTES;
 
-/// So many bytes are copied behind the offset that their checksum begins with: a second call costs as much
-/// as the checksum of 100 bytes.
-const JOINED_BYTES_MAX: usize = 64;
+/// Those bytes. Up to the first multiple of 8 a checksum goes byte by byte.
+#[repr(align(8))]
+struct Checked([u8; CHECKED_BYTES]);
+
+/// Bytes that every checksum begins with: those of the salt, and of an offset.
+pub(super) const SEED_BYTES: usize = 2 * size_of::<u64>();
 
 /// What a record is. On disk: never renumber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,36 +60,40 @@ impl RecordType {
 
 /// The random number that seeds every checksum of one use of a segment's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Salt {
-    value: u64,
-    crc: u32,
-}
+pub struct Salt(u64);
 
 impl Salt {
     /// The salt with this value.
     pub fn new(value: u64) -> Salt {
-        Salt { value, crc: checksum::crc32c(&value.to_le_bytes()) }
+        Salt(value)
     }
 
     /// The number that stands in the segment header.
     pub fn value(self) -> u64 {
-        self.value
+        self.0
     }
 
     /// The CRC-32C of the salt, `offset` (both as `u64`) and `bytes`, one after the other.
     #[inline]
     pub fn crc(self, offset: u64, bytes: &[u8]) -> u32 {
-        let offset = offset.to_le_bytes();
-        let mut joined = [0; size_of::<u64>() + JOINED_BYTES_MAX];
-        let (front, rest) = joined.split_at_mut(size_of::<u64>());
-        front.copy_from_slice(&offset);
-        match rest.get_mut(..bytes.len()) {
-            Some(rest) => {
-                rest.copy_from_slice(bytes);
-                checksum::crc32c_append(self.crc, &joined[..size_of::<u64>() + bytes.len()])
-            }
-            None => checksum::crc32c_append(checksum::crc32c_append(self.crc, &offset), bytes),
-        }
+        checksum::crc32c_append(checksum::crc32c(&self.seed(offset)), bytes)
+    }
+
+    /// As `crc`, of the bytes behind the first `SEED_BYTES` of a buffer, which are written over: one checksum
+    /// instead of two, each of which costs a call.
+    #[inline]
+    pub(super) fn crc_in(self, offset: u64, buffer: &mut [u8]) -> u32 {
+        buffer[..SEED_BYTES].copy_from_slice(&self.seed(offset));
+        checksum::crc32c(buffer)
+    }
+
+    #[inline]
+    fn seed(self, offset: u64) -> [u8; SEED_BYTES] {
+        let mut seed = [0; SEED_BYTES];
+        let (salt, at) = seed.split_at_mut(size_of::<u64>());
+        salt.copy_from_slice(&self.0.to_le_bytes());
+        at.copy_from_slice(&offset.to_le_bytes());
+        seed
     }
 }
 
@@ -109,8 +120,12 @@ pub struct RecordHeader {
 
 impl RecordHeader {
     /// The 48 bytes that stand at `offset`.
+    #[inline]
     pub fn encode(&self, salt: Salt, offset: u64) -> [u8; HEADER] {
-        let mut out = [0u8; HEADER];
+        // What the checksum is of ends with the header but for its first field, which is the checksum.
+        let mut buffer = Checked([0u8; CHECKED_BYTES]);
+        let Checked(buffer) = &mut buffer;
+        let out = &mut buffer[SEED_BYTES - CRC_BYTES..];
         out[4..8].copy_from_slice(&self.meta_crc.to_le_bytes());
         out[8..16].copy_from_slice(&self.first_seqno.to_le_bytes());
         out[16..24].copy_from_slice(&self.synced_upto.to_le_bytes());
@@ -119,9 +134,11 @@ impl RecordHeader {
         out[36..40].copy_from_slice(&self.value_bytes.to_le_bytes());
         out[40..44].copy_from_slice(&self.count.to_le_bytes());
         out[44] = self.record_type as u8;
-        let crc = salt.crc(offset, &out[4..]);
-        out[..4].copy_from_slice(&crc.to_le_bytes());
-        out
+        let crc = salt.crc_in(offset, buffer);
+        let mut header = [0; HEADER];
+        header.copy_from_slice(&buffer[SEED_BYTES - CRC_BYTES..]);
+        header[..CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
+        header
     }
 
     /// The header at the front of `bytes`; `None` when they are no header written for this place.
@@ -133,7 +150,9 @@ impl RecordHeader {
             return None;
         }
         let mut fields = Decoder::new(bytes);
-        if fields.u32()? != salt.crc(offset, &bytes[4..]) {
+        let mut buffer = [0; CHECKED_BYTES];
+        buffer[SEED_BYTES..].copy_from_slice(&bytes[CRC_BYTES..]);
+        if fields.u32()? != salt.crc_in(offset, &mut buffer) {
             return None;
         }
         let meta_crc = fields.u32()?;
@@ -258,8 +277,12 @@ mod tests {
         let bytes: Vec<u8> = (0..200).collect();
         let (salt, offset) = (Salt::new(7), 4096u64);
         for len in [0, 1, 44, 63, 64, 65, 200] {
-            let whole = [&salt.value.to_le_bytes(), &offset.to_le_bytes(), &bytes[..len]].concat();
+            let seed = [salt.value().to_le_bytes(), offset.to_le_bytes()].concat();
+            let whole = [&seed, &bytes[..len]].concat();
             assert_eq!(salt.crc(offset, &bytes[..len]), checksum::crc32c(&whole), "{len}");
+            let mut buffer = [&[9; SEED_BYTES], &bytes[..len]].concat();
+            assert_eq!(salt.crc_in(offset, &mut buffer), checksum::crc32c(&whole), "{len}");
+            assert_eq!(buffer, whole);
         }
     }
 

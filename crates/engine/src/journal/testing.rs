@@ -261,9 +261,9 @@ impl SegmentMap for TestMap {
         self.file.data.lock()[offset as usize..(offset + len) as usize].fill(0);
         Ok(())
     }
-    fn write(&self, offset: u64, bytes: &[u8]) {
-        let from = offset as usize;
-        self.file.data.lock()[from..from + bytes.len()].copy_from_slice(bytes);
+    fn write_parts(&self, offset: u64, parts: &[&[u8]]) {
+        let (from, bytes) = (offset as usize, parts.concat());
+        self.file.data.lock()[from..from + bytes.len()].copy_from_slice(&bytes);
     }
     fn slice(&self, offset: u64, len: usize) -> Bytes {
         let from = offset as usize;
@@ -425,9 +425,11 @@ pub(super) struct TestJournal {
 
 impl TestJournal {
     pub(super) fn try_write(&mut self, batch: &WriteBatch) -> Result<Written> {
-        let group = PreparedGroup::new(batch, INLINE_BYTES_MAX);
+        let mut buffer = Vec::new();
+        let mut group = PreparedGroup::new(&mut buffer, batch, INLINE_BYTES_MAX);
         let (seqno, now_ms) = (self.next_seqno, 500 + self.next_seqno);
-        let Appended { end, values_at, has_rotated } = self.writer.append(&group, seqno, now_ms)?;
+        let Appended { end, values_at, has_rotated } =
+            self.writer.append(&mut group, seqno, now_ms)?;
         let segment = self.writer.active().expect("it was appended to one").clone();
         self.next_seqno += u64::from(group.count());
         let changes = group.changes(values_at, seqno, now_ms).map(OwnedChange::from);

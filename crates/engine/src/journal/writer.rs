@@ -98,9 +98,10 @@ impl JournalWriter {
     /// Appends a group whose first entry gets `first_seqno`.
     ///
     /// After an error nothing was appended: the SeqNos are still free, and the next group gets them.
+    #[inline]
     pub fn append(
         &mut self,
-        group: &PreparedGroup<'_>,
+        group: &mut PreparedGroup<'_>,
         first_seqno: SeqNo,
         written_at_ms: u64,
     ) -> Result<Appended> {
@@ -121,7 +122,7 @@ impl JournalWriter {
             meta_bytes: group.meta_bytes(),
             value_bytes: group.value_bytes(),
             count: group.count(),
-            meta_crc: segment.header().salt.crc(offset, group.meta()),
+            meta_crc: group.meta_crc(segment.header().salt, offset),
         };
         let values_at = (segment.number(), header.values_offset(offset));
         self.write(offset, &header, group.meta(), group.values())?;
@@ -147,6 +148,7 @@ impl JournalWriter {
     }
 
     /// Makes the active segment one with room for a record; true when it is a new one.
+    #[inline]
     fn make_room(
         &mut self,
         record_bytes: u64,
@@ -237,6 +239,7 @@ impl JournalWriter {
     }
 
     /// Writes a record to the active segment, or closes that one before the record.
+    #[inline(always)]
     fn write(
         &mut self,
         offset: u64,
@@ -274,6 +277,7 @@ impl JournalWriter {
 }
 
 /// Has the map backed for a record.
+#[inline]
 fn back(segment: &Segment, offset: u64, header: &RecordHeader) -> Result<()> {
     let Some(map) = segment.map() else { return Ok(()) };
     let end = offset + header.record_bytes() + TERMINATOR_BYTES;
@@ -281,6 +285,7 @@ fn back(segment: &Segment, offset: u64, header: &RecordHeader) -> Result<()> {
 }
 
 /// Writes a record's parts; where there is no map, through `scratch`.
+#[inline(always)]
 fn write_parts(
     segment: &Segment,
     offset: u64,
@@ -300,14 +305,13 @@ fn write_parts(
         }
     }
     let tail = &[0u8; 16][..tail_bytes as usize];
-    if let Some(map) = segment.map() {
-        store_parts(map, offset, &head, meta, values, tail);
-        return Ok(());
+    match segment.map() {
+        Some(map) => {
+            store_parts(map, offset, &head, meta, values, tail);
+            Ok(())
+        }
+        None => pwrite_parts(segment, offset, &head, meta, values, tail, scratch),
     }
-    let result = pwrite_parts(segment, offset, &head, meta, values, tail, scratch);
-    scratch.clear();
-    scratch.shrink_to(GATHER_BYTES_MAX);
-    result
 }
 
 fn pwrite_parts(
@@ -343,10 +347,13 @@ fn pwrite_parts(
     if !scratch.is_empty() {
         put(scratch)?;
     }
+    scratch.clear();
+    scratch.shrink_to(GATHER_BYTES_MAX);
     Ok(())
 }
 
 /// Stores a record through the map, its header last.
+#[inline]
 fn store_parts(
     map: &BackedMap,
     offset: u64,
@@ -355,13 +362,21 @@ fn store_parts(
     values: &[&[u8]],
     tail: &[u8],
 ) {
-    let mut at = offset + head.len() as u64;
-    for part in std::iter::once(&meta).chain(values).chain(std::iter::once(&tail)) {
-        if !part.is_empty() {
-            map.write(at, part);
-            at += part.len() as u64;
+    let mut at = offset + (head.len() + meta.len()) as u64;
+    match values {
+        [] | [_] => {
+            let value = values.first().copied().unwrap_or_default();
+            map.write_parts(offset, &[head, meta, value, tail]);
+            at += value.len() as u64;
+        }
+        values => {
+            for value in values {
+                map.write_parts(at, &[value]);
+                at += value.len() as u64;
+            }
+            map.write_parts(at, &[tail]);
+            map.write_parts(offset, &[head, meta]);
         }
     }
-    map.write(offset, head);
-    map.expect_after(at);
+    map.expect_after(at + tail.len() as u64);
 }

@@ -90,13 +90,13 @@ impl Arena {
 
     /// Adds a record whose older version, if it has one, is `prev`; it is published when this returns.
     /// Requires: one thread at a time.
+    #[inline]
     pub(super) fn push(
         &self,
         key: &[u8],
         entry: &EntryRef<'_>,
         prev: Option<RecordRef>,
     ) -> RecordRef {
-        let mut header = [0; HEADER_BYTES + POINTER_BYTES];
         let (kind, value) = match &entry.body {
             BodyRef::Inline(value) => (ValueKind::Put, *value),
             BodyRef::Ref(_) => (ValueKind::PutRef, &[][..]),
@@ -104,6 +104,7 @@ impl Arena {
         };
         // Absence is 0, so that numbers are one more than they are elsewhere.
         let prev = prev.map_or(0, |prev| prev.0 + 1);
+        let mut header = [0; HEADER_BYTES];
         header[..4].copy_from_slice(&prev.to_ne_bytes());
         header[4..8].copy_from_slice(&(value.len() as u32).to_ne_bytes());
         header[8..16].copy_from_slice(&(entry.seqno << 8 | kind as u64).to_ne_bytes());
@@ -111,27 +112,28 @@ impl Arena {
         header[24..32].copy_from_slice(&entry.expires_at_ms.to_ne_bytes());
         header[32..34].copy_from_slice(&(key.len() as u16).to_ne_bytes());
         header[34..36].copy_from_slice(&(entry.attributes.len() as u16).to_ne_bytes());
-        let mut header_bytes = HEADER_BYTES;
-        if let BodyRef::Ref(pointer) = &entry.body {
-            header[40..48].copy_from_slice(&pointer.segment.to_ne_bytes());
-            header[48..56].copy_from_slice(&pointer.offset.to_ne_bytes());
-            header[56..60].copy_from_slice(&pointer.length.to_ne_bytes());
-            header[60..64].copy_from_slice(&pointer.checksum.to_ne_bytes());
-            header_bytes += POINTER_BYTES;
-        }
-        let parts = [&header[..header_bytes], key, entry.attributes, value];
-        self.write(&parts)
+        let parts = [key, entry.attributes, value];
+        let BodyRef::Ref(pointer) = &entry.body else { return self.write(&header, &parts) };
+        let mut with_pointer = [0; HEADER_BYTES + POINTER_BYTES];
+        with_pointer[..HEADER_BYTES].copy_from_slice(&header);
+        with_pointer[40..48].copy_from_slice(&pointer.segment.to_ne_bytes());
+        with_pointer[48..56].copy_from_slice(&pointer.offset.to_ne_bytes());
+        with_pointer[56..60].copy_from_slice(&pointer.length.to_ne_bytes());
+        with_pointer[60..64].copy_from_slice(&pointer.checksum.to_ne_bytes());
+        self.write(&with_pointer, &parts)
     }
 
-    fn write(&self, parts: &[&[u8]; 4]) -> RecordRef {
-        let filled: usize = parts.iter().map(|part| part.len()).sum();
+    /// Inlined so that a header's fields go where they belong one by one.
+    #[inline(always)]
+    fn write<const N: usize>(&self, header: &[u8; N], parts: &[&[u8]; 3]) -> RecordRef {
+        let filled = N + parts.iter().map(|part| part.len()).sum::<usize>();
         let bytes = filled.next_multiple_of(ALIGNMENT);
         let (mut number, mut offset) = locate(self.end.load(Ordering::Relaxed));
         while offset + bytes > chunk_bytes(number) {
             (number, offset) = (number + 1, 0);
         }
         let chunk = self.chunks[number].get_or_init(|| self.spares.take(chunk_bytes(number)));
-        chunk.append(offset, parts, bytes);
+        chunk.append(offset, header, parts, bytes);
         let place = chunk_start(number) + offset;
         self.end.store(place + bytes, Ordering::Release);
         RecordRef(u32::try_from(place / ALIGNMENT).expect("an arena stays below 32 GiB"))

@@ -9,8 +9,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::coding::copy_to;
+use crate::vfs::prefetch::{CACHE_LINE_BYTES, prefetch_for_writing};
+
 /// Chunks start at multiples of this.
 pub(super) const ALIGNMENT: usize = 8;
+
+/// Bytes that the processor is asked for behind each record, as the journal does: the release of the lock that
+/// orders writes waits for all stores. Fills of 100 bytes take 0.96 of the processor time with it, overwrites 0.93.
+const EXPECTED_BYTES: usize = 192;
 
 /// Smaller chunks aren't kept: an allocator has such memory itself.
 const KEPT_BYTES_MIN: usize = 64 << 10;
@@ -44,25 +51,41 @@ impl Chunk {
         self.layout.size()
     }
 
-    /// Writes the parts one after the other from `offset` on, and zeros up to `offset + bytes`; they are
-    /// published when this returns. Requires: one thread at a time; `offset` is where the last write ended.
-    pub(super) fn append(&self, offset: usize, parts: &[&[u8]], bytes: usize) {
+    /// Writes a header and parts one after the other from `offset` on, and zeros up to `offset + bytes`, less
+    /// than `ALIGNMENT` of them; they are published when this returns. Requires: one thread at a time; `offset`
+    /// is where the last write ended.
+    #[inline(always)]
+    pub(super) fn append<const N: usize>(
+        &self,
+        offset: usize,
+        header: &[u8; N],
+        parts: &[&[u8]; 3],
+        bytes: usize,
+    ) {
         assert_eq!(self.used.load(Ordering::Relaxed), offset, "one thread writes at a time");
-        let (mut at, end) = (offset, offset + bytes);
+        let end = offset + bytes;
+        let filled = N + parts.iter().map(|part| part.len()).sum::<usize>();
+        const { assert!(N >= ALIGNMENT) };
         assert!(end <= self.bytes(), "a record fits its chunk");
-        for part in parts {
-            assert!(part.len() <= end - at, "the parts fit the record");
-            // SAFETY: `at + part.len()` is inside the chunk, as checked above; nobody reads bytes at or
-            // beyond `used`, and nobody else writes.
-            unsafe {
-                let to = self.memory.as_ptr().add(at);
-                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+        assert_eq!(filled.next_multiple_of(ALIGNMENT), bytes, "and its parts the record");
+        // SAFETY: what is written lies between `offset` and `end`, inside the chunk, as checked above; nobody
+        // reads bytes at or beyond `used`, and nobody else writes.
+        unsafe {
+            let start = self.memory.as_ptr().add(offset);
+            // What the parts leave of the last word is padding, which may be read as bytes too.
+            let last_word = start.add(bytes - ALIGNMENT);
+            last_word.cast::<[u8; ALIGNMENT]>().write_unaligned([0; ALIGNMENT]);
+            start.cast::<[u8; N]>().write_unaligned(*header);
+            let mut to = start.add(N);
+            for part in parts {
+                copy_to(part, to);
+                to = to.add(part.len());
             }
-            at += part.len();
         }
-        // SAFETY: as above; the padding must be written too before it may be read as bytes.
-        unsafe { self.memory.as_ptr().add(at).write_bytes(0, end - at) };
         self.used.store(end, Ordering::Release);
+        // The line that the next record starts in is there.
+        let next = self.memory.as_ptr().wrapping_add(end + CACHE_LINE_BYTES);
+        prefetch_for_writing(next, EXPECTED_BYTES);
     }
 
     /// What was published of the chunk from `offset` on.
@@ -146,15 +169,17 @@ mod tests {
         let spares = SpareChunks::new(1 << 20);
         let chunk = spares.take(128 << 10);
         let memory = chunk.memory;
-        chunk.append(0, &[b"of before"], 16);
+        chunk.append(0, b"a header", &[b"of", b" ", b"before"], 24);
         spares.give_back(chunk);
         assert_eq!(spares.bytes(), 128 << 10);
         assert_ne!(spares.take(64 << 10).memory, memory, "of another size");
         let chunk = spares.take(128 << 10);
         assert_eq!((chunk.memory, spares.bytes()), (memory, 0));
         assert!(chunk.published(0).is_empty());
-        chunk.append(0, &[b"new"], 8);
-        assert_eq!(chunk.published(0), b"new\0\0\0\0\0");
+        chunk.append(0, b"a header", &[b"", b"new", b""], 16);
+        assert_eq!(chunk.published(0), b"a headernew\0\0\0\0\0");
+        chunk.append(16, b"another one", &[b"of", b"16", b"!"], 16);
+        assert_eq!(chunk.published(16), b"another oneof16!");
     }
 
     #[test]

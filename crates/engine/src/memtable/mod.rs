@@ -23,7 +23,7 @@ use order::Order;
 pub use order::RunCursor;
 
 use crate::head::EntryRef;
-use crate::key::{self, SeqNo};
+use crate::key::SeqNo;
 use crate::lock::Mutex;
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
 use crate::stages::{Recorder, Stage};
@@ -84,10 +84,16 @@ impl MemtableWriter {
         std::mem::replace(self, next).memtable
     }
 
-    /// Adds an entry. Requires: the SeqNos of a key's entries ascend.
-    pub fn insert(&mut self, user_key: &[u8], entry: &EntryRef<'_>) {
+    /// Asks the processor for where an `insert` of a key with this hash will look first.
+    #[inline]
+    pub fn expect(&self, hash: u64) {
+        self.memtable.index.prefetch(hash);
+    }
+
+    /// Adds an entry of a key with this `key::hash`. Requires: the SeqNos of a key's entries ascend.
+    #[inline]
+    pub fn insert(&mut self, user_key: &[u8], hash: u64, entry: &EntryRef<'_>) {
         let Memtable { arena, index, keys, .. } = &*self.memtable;
-        let hash = key::hash(user_key);
         let place = index.place(hash, |record| arena.record(record).key() == user_key);
         let record = arena.push(user_key, entry, place.record);
         let mut count = keys.load(Ordering::Relaxed);
@@ -121,12 +127,6 @@ impl MemtableWriter {
 }
 
 impl Memtable {
-    /// Asks the processor for what an `insert` of this key will look at first.
-    #[inline]
-    pub fn prefetch(&self, user_key: &[u8]) {
-        self.index.prefetch(key::hash(user_key));
-    }
-
     /// The newest version of a key at or below `max_seqno`; `hash` is `key::hash` of the key. Range
     /// deletions are the caller's matter.
     #[inline]
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::head::{BodyRef, Entry};
     use crate::iter::{InternalIterator, MergingIterator};
-    use crate::key::SEQNO_MAX;
+    use crate::key::{self, SEQNO_MAX};
 
     fn memtable() -> (MemtableWriter, Arc<Memtable>) {
         let writer =
@@ -218,7 +218,7 @@ mod tests {
             attributes: b"",
             body: BodyRef::Inline(&value),
         };
-        writer.insert(key, &entry);
+        writer.insert(key, key::hash(key), &entry);
     }
 
     /// A key for each number, in another order than the numbers.

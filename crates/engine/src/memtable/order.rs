@@ -107,9 +107,11 @@ impl<'a> Written<'a> {
         for (word, record) in &mut records[..stale] {
             *word = key::word(arena.record(*record).key(), common.len());
         }
-        records.sort_unstable_by(|&(a, left), &(b, right)| {
-            a.cmp(&b).then_with(|| compare_whole(arena, left, right))
-        });
+        // By the words alone, which takes no branches, and then what is left.
+        records.sort_unstable_by_key(|&(word, _)| word);
+        for same in records.chunk_by_mut(|(a, _), (b, _)| a == b).filter(|same| same.len() > 1) {
+            same.sort_unstable_by(|&(_, left), &(_, right)| compare_whole(arena, left, right));
+        }
         Run { common: common.into(), records: records.into() }
     }
 }
@@ -241,7 +243,7 @@ impl InternalIterator for RunCursor {
         self.at < self.run.records.len()
     }
 
-    #[inline]
+    #[inline(always)]
     fn internal_key(&self) -> (&[u8], SeqNo) {
         let record = self.record();
         (record.key(), record.seqno())

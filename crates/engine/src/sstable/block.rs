@@ -11,7 +11,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::coding::{Decoder, put_bytes, put_varint, varint_len};
+use crate::coding::{Decoder, append, put_bytes, put_varint, varint_len};
 use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{self, SEQNO_MAX, SeqNo, ValueKind};
 use crate::vfs::prefetch::{prefetch, prefetch_range};
@@ -64,17 +64,44 @@ struct Extent {
     tail_bytes: usize,
     seqnos: (u64, u64),
     written_at_ms: (u64, u64),
+    /// Bytes of an entry beside its key and tail, at most: follows from the two above.
+    fixed_bytes: usize,
 }
 
 impl Extent {
     /// At most this many bytes: deltas are counted at their largest, suffix lengths with 2 bytes.
+    #[inline]
     fn bytes(&self) -> usize {
-        let fixed = 2 + 1 + 2;
-        let deltas = varint_len(self.seqnos.1 - self.seqnos.0)
-            + varint_len(self.written_at_ms.1 - self.written_at_ms.0);
-        HEADER_BYTES + self.prefix_bytes + self.count * (fixed + deltas) + self.key_bytes
+        HEADER_BYTES + self.prefix_bytes + self.count * self.fixed_bytes + self.key_bytes
             - self.count * self.prefix_bytes
             + self.tail_bytes
+    }
+
+    /// Makes it hold a version of this SeqNo and written-at.
+    #[inline]
+    fn widen(&mut self, seqno: SeqNo, written_at_ms: u64) {
+        let (seqnos, times) = (&self.seqnos, &self.written_at_ms);
+        let holds =
+            (seqnos.0..=seqnos.1).contains(&seqno) && (times.0..=times.1).contains(&written_at_ms);
+        // The first few of a block widen it, the others hardly ever.
+        if !holds || self.count == 0 {
+            self.widen_to(seqno, written_at_ms);
+        }
+    }
+
+    #[cold]
+    fn widen_to(&mut self, seqno: SeqNo, written_at_ms: u64) {
+        let widen = |(min, max): (u64, u64), value: u64| match self.count {
+            0 => (value, value),
+            _ => (min.min(value), max.max(value)),
+        };
+        self.seqnos = widen(self.seqnos, seqno);
+        self.written_at_ms = widen(self.written_at_ms, written_at_ms);
+        self.fixed_bytes = 2
+            + 1
+            + 2
+            + varint_len(self.seqnos.1 - self.seqnos.0)
+            + varint_len(self.written_at_ms.1 - self.written_at_ms.0);
     }
 }
 
@@ -121,7 +148,7 @@ impl BlockBuilder {
             return false;
         }
         self.extent = extent;
-        self.keys.extend_from_slice(user_key);
+        append(&mut self.keys, user_key);
         let mut flags = entry.kind() as u8;
         if entry.expires_at_ms != 0 {
             flags |= HAS_EXPIRY;
@@ -173,7 +200,7 @@ impl BlockBuilder {
             put_bytes(out, &self.keys[key_start + prefix..entry.key_end]);
             put_varint(out, entry.seqno - extent.seqnos.0);
             put_varint(out, entry.written_at_ms - extent.written_at_ms.0);
-            out.extend_from_slice(&self.tails[tail_start..entry.tail_end]);
+            append(out, &self.tails[tail_start..entry.tail_end]);
             (key_start, tail_start) = (entry.key_end, entry.tail_end);
         }
         self.pending.clear();
@@ -181,33 +208,29 @@ impl BlockBuilder {
         self.tails.clear();
     }
 
+    #[inline(always)]
     fn extent_with(&self, user_key: &[u8], entry: &EntryRef<'_>) -> Extent {
-        let before = &self.extent;
-        let widen = |(min, max): (u64, u64), value: u64| match before.count {
-            0 => (value, value),
-            _ => (min.min(value), max.max(value)),
-        };
-        let prefix_bytes = match before.count {
+        let mut extent = self.extent;
+        extent.widen(entry.seqno, entry.written_at_ms);
+        extent.prefix_bytes = match extent.count {
             0 => user_key.len(),
             // Keys ascend, so what the first and the last share, all share.
-            _ => key::common_prefix(&self.keys[..before.prefix_bytes], user_key),
+            _ => key::common_prefix(&self.keys[..extent.prefix_bytes], user_key),
         };
-        Extent {
-            count: before.count + 1,
-            prefix_bytes,
-            key_bytes: before.key_bytes + user_key.len(),
-            tail_bytes: before.tail_bytes + tail_bytes(entry),
-            seqnos: widen(before.seqnos, entry.seqno),
-            written_at_ms: widen(before.written_at_ms, entry.written_at_ms),
-        }
+        extent.count += 1;
+        extent.key_bytes += user_key.len();
+        extent.tail_bytes += tail_bytes(entry);
+        extent
     }
 }
 
+#[inline]
 fn prefixed_bytes(len: usize) -> usize {
     varint_len(len as u64) + len
 }
 
 /// Bytes of an entry behind its written-at.
+#[inline]
 fn tail_bytes(entry: &EntryRef<'_>) -> usize {
     let expiry = if entry.expires_at_ms == 0 { 0 } else { varint_len(entry.expires_at_ms) };
     let attributes =

@@ -129,10 +129,9 @@ impl TableBuilder {
         check_key(user_key)?;
         self.check_body(&entry.body)?;
         let last_key = self.last_key();
-        let new_key = !key::same(last_key, user_key);
-        if new_key {
-            assert!(key::is_before(last_key, user_key), "keys are added in ascending order");
-        } else {
+        let new_key = key::is_before(last_key, user_key);
+        if !new_key {
+            assert!(last_key == user_key, "keys are added in ascending order");
             assert!(entry.seqno < self.last_seqno, "versions of a key are added newest first");
         }
         assert!(entry.seqno <= SEQNO_MAX, "a SeqNo has 56 bits");

@@ -193,6 +193,7 @@ pub(super) struct PropertiesBuilder {
 
 impl PropertiesBuilder {
     /// Counts an entry. `new_key`: it is the key's first.
+    #[inline]
     pub(super) fn add(&mut self, user_key: &[u8], entry: &EntryRef<'_>, new_key: bool) {
         let properties = &mut self.properties;
         let first = properties.entries == 0;
@@ -255,6 +256,7 @@ impl PropertiesBuilder {
         properties
     }
 
+    #[inline]
     fn add_seqno(&mut self, seqno: SeqNo) {
         let properties = &mut self.properties;
         properties.seqno_min = if self.any_seqno { properties.seqno_min.min(seqno) } else { seqno };

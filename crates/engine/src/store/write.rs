@@ -33,14 +33,22 @@ thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The thread's buffer; a new one while the thread ends, or writes within a write.
-fn take_buffer() -> Vec<u8> {
-    BUFFER.try_with(Cell::take).unwrap_or_default()
+/// The thread's buffer, for as long as a write lasts; a new one while the thread ends, or writes within a write.
+struct OwnBuffer(Vec<u8>);
+
+impl OwnBuffer {
+    #[inline]
+    fn take() -> OwnBuffer {
+        OwnBuffer(BUFFER.try_with(Cell::take).unwrap_or_default())
+    }
 }
 
-fn give_buffer_back(buffer: Vec<u8>) {
-    // A thread that ends needs none.
-    let _ = BUFFER.try_with(|own| own.set(buffer));
+impl Drop for OwnBuffer {
+    #[inline]
+    fn drop(&mut self) {
+        // A thread that ends needs none.
+        let _ = BUFFER.try_with(|own| own.set(std::mem::take(&mut self.0)));
+    }
 }
 
 /// A condition and the key it is about.
@@ -72,45 +80,31 @@ impl Inner {
             )));
         }
         let bytes = key.len() + value.len() + options.attributes.len();
-        self.expect_write(key);
         let inline_max_bytes = self.options.inline_max_bytes;
         let (expires_at_ms, attributes) = (options.expires_at_ms, &options.attributes);
-        let buffer = take_buffer();
-        let group =
-            PreparedGroup::put(buffer, key, value, expires_at_ms, attributes, inline_max_bytes);
         let tally = Tally { puts: 1, deletes: 0, bytes };
-        self.write_one(group, tally, options, trace)
+        let mut buffer = OwnBuffer::take();
+        let mut group = PreparedGroup::put(
+            &mut buffer.0,
+            key,
+            value,
+            expires_at_ms,
+            attributes,
+            inline_max_bytes,
+        );
+        let condition = options.condition.map(|condition| (key, condition));
+        self.write_group(&mut group, tally, condition, options.durability, trace)
     }
 
     /// Deletes a key; answers the SeqNo.
     pub(super) fn delete(&self, key: &[u8], options: &WriteOptions) -> Result<SeqNo> {
         let trace = self.recorder.begin();
         check_key(key)?;
-        self.expect_write(key);
-        let group = PreparedGroup::delete(take_buffer(), key);
         let tally = Tally { puts: 0, deletes: 1, bytes: key.len() };
-        self.write_one(group, tally, options, trace)
-    }
-
-    /// Asks the processor for where the memtable will hold a key, so that it is there once the write is
-    /// framed and has its turn.
-    #[inline]
-    fn expect_write(&self, key: &[u8]) {
-        self.state.load().active.prefetch(key);
-    }
-
-    /// Writes a group of one, whose buffer is the thread's, and gives that back.
-    fn write_one(
-        &self,
-        group: PreparedGroup<'_>,
-        tally: Tally,
-        options: &WriteOptions,
-        trace: Trace<'_>,
-    ) -> Result<SeqNo> {
-        let condition = options.condition.map(|condition| (group.first_key(), condition));
-        let written = self.write_group(&group, tally, condition, options.durability, trace);
-        give_buffer_back(group.into_buffer());
-        written
+        let mut buffer = OwnBuffer::take();
+        let mut group = PreparedGroup::delete(&mut buffer.0, key);
+        let condition = options.condition.map(|condition| (key, condition));
+        self.write_group(&mut group, tally, condition, options.durability, trace)
     }
 
     /// Applies a batch; answers the SeqNo of its last write.
@@ -128,13 +122,14 @@ impl Inner {
             batch.operations().iter().filter(|op| matches!(op, Operation::Put { .. })).count();
         let tally =
             Tally { puts: puts as u64, deletes: (batch.len() - puts) as u64, bytes: batch.bytes() };
-        let group = PreparedGroup::new(batch, self.options.inline_max_bytes);
-        self.write_group(&group, tally, None, durability, trace)
+        let mut buffer = Vec::new();
+        let mut group = PreparedGroup::new(&mut buffer, batch, self.options.inline_max_bytes);
+        self.write_group(&mut group, tally, None, durability, trace)
     }
 
     fn write_group(
         &self,
-        group: &PreparedGroup<'_>,
+        group: &mut PreparedGroup<'_>,
         tally: Tally,
         condition: Option<KeyCondition<'_>>,
         durability: Option<Durability>,
@@ -247,7 +242,7 @@ impl Inner {
     /// Appends, inserts and publishes a group; answers its last SeqNo and the LSN behind it.
     fn commit(
         &self,
-        group: &PreparedGroup<'_>,
+        group: &mut PreparedGroup<'_>,
         tally: Tally,
         condition: Option<KeyCondition<'_>>,
         trace: &mut Trace<'_>,
@@ -258,6 +253,11 @@ impl Inner {
         };
         trace.lap(Stage::PutWait);
         self.check_writable()?;
+        // Where the memtable will look first is there by the time that the journal has the write.
+        let hash = group.only_key().map(key::hash);
+        if let Some(hash) = hash {
+            commit.active.expect(hash);
+        }
         let now_ms = self.resources.clock.now_ms();
         let first_seqno = commit.last_seqno + 1;
         let appended = commit.writer.append(group, first_seqno, now_ms)?;
@@ -275,8 +275,8 @@ impl Inner {
             self.note_rotation(&commit);
         }
         trace.lap(Stage::PutJournal);
-        match group.only_entry(appended.values_at, first_seqno, now_ms) {
-            Some((key, entry)) => commit.active.insert(key, &entry),
+        match hash.zip(group.only_entry(appended.values_at, first_seqno, now_ms)) {
+            Some((hash, (key, entry))) => commit.active.insert(key, hash, &entry),
             None => {
                 for change in group.changes(appended.values_at, first_seqno, now_ms) {
                     insert(&mut commit.active, change);
@@ -369,7 +369,7 @@ fn check_condition(condition: Condition, version: Option<SeqNo>) -> Result<()> {
 /// Puts one change into a memtable.
 pub(super) fn insert(active: &mut MemtableWriter, change: Change<'_>) {
     match change {
-        Change::Entry { key, entry } => active.insert(key, &entry),
+        Change::Entry { key, entry } => active.insert(key, key::hash(key), &entry),
         Change::DeleteRange { start, end, seqno } => {
             let (start, end) = (Bytes::copy_from_slice(start), Bytes::copy_from_slice(end));
             active.insert_range_tombstone(RangeTombstone { start, end, seqno });

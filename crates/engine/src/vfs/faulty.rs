@@ -247,8 +247,8 @@ impl SegmentMap for FaultySegmentMap {
         self.inner.is_resident(offset, len)
     }
 
-    fn write(&self, offset: u64, bytes: &[u8]) {
-        self.inner.write(offset, bytes);
+    fn write_parts(&self, offset: u64, parts: &[&[u8]]) {
+        self.inner.write_parts(offset, parts);
     }
 
     fn slice(&self, offset: u64, len: usize) -> Bytes {

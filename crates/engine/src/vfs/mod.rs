@@ -155,11 +155,15 @@ pub trait SegmentMap: Send + Sync + Debug {
     fn is_resident(&self, _offset: u64, _len: u64) -> bool {
         true
     }
-    /// Stores `bytes` at `offset`.
+    /// Stores parts one behind the other from `offset` on, the first of them last.
     ///
-    /// Requires: the range is inside the map and populated, no other thread writes it, and no slice
+    /// Requires: their range is inside the map and populated, no other thread writes it, and no slice
     /// of it has been handed out.
-    fn write(&self, offset: u64, bytes: &[u8]);
+    fn write_parts(&self, offset: u64, parts: &[&[u8]]);
+    /// The same of one part.
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        self.write_parts(offset, &[bytes]);
+    }
     /// The bytes of a range that was written and will not be written again.
     fn slice(&self, offset: u64, len: usize) -> Bytes;
     /// The same where it stands, which spares counting who holds it: `is_shared` doesn't know of it.

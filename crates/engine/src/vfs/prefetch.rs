@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 /// Bytes of a cache line, on the processors that matter here; where it is wrong, it is only slower.
-const CACHE_LINE_BYTES: usize = 64;
+pub const CACHE_LINE_BYTES: usize = 64;
 
 /// Asks for the cache line at this address. It changes nothing but how soon its bytes are there.
 #[cfg(target_arch = "x86_64")]

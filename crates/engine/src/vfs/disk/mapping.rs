@@ -14,6 +14,7 @@ use memmap2::{Advice, Mmap, MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::io::Errno;
 
 use super::{read_exact, write_all, write_zeros};
+use crate::coding::copy_to;
 use crate::vfs::SegmentMap;
 use crate::vfs::handles::{Handles, OwnLine};
 use crate::vfs::prefetch::{prefetch_for_writing, prefetch_range};
@@ -131,14 +132,21 @@ impl SegmentMap for DiskSegmentMap {
         outcome != 0 || pages.iter().all(|page| page & 1 == 1)
     }
 
-    fn write(&self, offset: u64, bytes: &[u8]) {
-        let start = self.check(offset, bytes.len() as u64);
+    fn write_parts(&self, offset: u64, parts: &[&[u8]]) {
+        let Some((first, rest)) = parts.split_first() else { return };
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let start = self.check(offset, bytes as u64);
         // SAFETY: the range is inside the map, which lives as long as `self`. The caller is the only
         // writer of it and has no slice of it, so that neither a store nor a reference overlaps;
-        // `bytes` can't overlap it either, because it would have to be such a slice.
+        // the parts can't overlap it either, because they would have to be such slices.
         unsafe {
             let target = self.map.as_mut_ptr().add(start);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
+            let mut at = target.add(first.len());
+            for part in rest {
+                copy_to(part, at);
+                at = at.add(part.len());
+            }
+            copy_to(first, target);
         }
     }
 

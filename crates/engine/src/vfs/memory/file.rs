@@ -169,6 +169,22 @@ impl MemorySegment {
         let last = (offset + len - 1) as usize / PAGE_BYTES;
         &self.populated[first..=last]
     }
+
+    fn store(&self, offset: u64, bytes: &[u8]) {
+        let pages = self.pages(offset, bytes.len() as u64);
+        let populated = pages.iter().all(|page| page.load(Ordering::Acquire));
+        assert!(populated, "range {offset}+{} is populated before it is written", bytes.len());
+        if bytes.is_empty() {
+            return;
+        }
+        let written = self.volume.mutate("map_write", &self.path, |_| {
+            let inside = offset + bytes.len() as u64 <= self.cell.len();
+            assert!(inside, "{} is not cut while it is mapped", self.path.display());
+            self.cell.update(|contents| contents.write(bytes, offset));
+            Ok(())
+        });
+        debug_assert!(written.is_ok(), "a store can't fail");
+    }
 }
 
 impl SegmentMap for MemorySegment {
@@ -203,20 +219,14 @@ impl SegmentMap for MemorySegment {
         (offset / PIECE_BYTES).is_multiple_of(2)
     }
 
-    fn write(&self, offset: u64, bytes: &[u8]) {
-        let pages = self.pages(offset, bytes.len() as u64);
-        let populated = pages.iter().all(|page| page.load(Ordering::Acquire));
-        assert!(populated, "range {offset}+{} is populated before it is written", bytes.len());
-        if bytes.is_empty() {
-            return;
+    fn write_parts(&self, offset: u64, parts: &[&[u8]]) {
+        let Some((first, rest)) = parts.split_first() else { return };
+        let mut at = offset + first.len() as u64;
+        for part in rest {
+            self.store(at, part);
+            at += part.len() as u64;
         }
-        let written = self.volume.mutate("map_write", &self.path, |_| {
-            let inside = offset + bytes.len() as u64 <= self.cell.len();
-            assert!(inside, "{} is not cut while it is mapped", self.path.display());
-            self.cell.update(|contents| contents.write(bytes, offset));
-            Ok(())
-        });
-        debug_assert!(written.is_ok(), "a store can't fail");
+        self.store(offset, first);
     }
 
     fn slice(&self, offset: u64, len: usize) -> Bytes {
