@@ -226,8 +226,13 @@ impl<'a> PreparedGroup<'a> {
 
     /// Whether the value goes to memtables and tables, instead of being pointed at.
     fn is_inline(&self, value: &[u8]) -> bool {
-        value.len() < self.inline_max_bytes
+        is_inline(value, self.inline_max_bytes)
     }
+}
+
+#[inline]
+fn is_inline(value: &[u8], inline_max_bytes: usize) -> bool {
+    value.len() < inline_max_bytes
 }
 
 /// Makes a buffer one that has nothing but the room, whose bytes are written over.
@@ -248,7 +253,7 @@ fn push_put(
     head: PutHead<'_>,
     inline_max_bytes: usize,
 ) -> (ValueKind, u32) {
-    let is_inline = value.len() < inline_max_bytes;
+    let is_inline = is_inline(value, inline_max_bytes);
     let kind = if is_inline { ValueKind::Put } else { ValueKind::PutRef };
     let checksum = checksum::crc32c(value);
     encode_put(out, kind, key, value.len() as u64, checksum, head);

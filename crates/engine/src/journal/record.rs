@@ -20,6 +20,10 @@ pub const START_RECORD_BYTES: u64 = RECORD_HEADER_BYTES + START_META_BYTES as u6
 pub const START_META_BYTES: usize = 24;
 
 const HEADER: usize = RECORD_HEADER_BYTES as usize;
+
+/// Bytes that every checksum begins with: those of the salt, and of an offset.
+pub(super) const SEED_BYTES: usize = 2 * size_of::<u64>();
+
 /// Bytes of the header's first field, the checksum of all others.
 const CRC_BYTES: usize = 4;
 /// Bytes that it is the checksum of.
@@ -28,9 +32,6 @@ const CHECKED_BYTES: usize = SEED_BYTES + HEADER - CRC_BYTES;
 /// Those bytes. Up to the first multiple of 8 a checksum goes byte by byte.
 #[repr(align(8))]
 struct Checked([u8; CHECKED_BYTES]);
-
-/// Bytes that every checksum begins with: those of the salt, and of an offset.
-pub(super) const SEED_BYTES: usize = 2 * size_of::<u64>();
 
 /// What a record is. On disk: never renumber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,8 +124,7 @@ impl RecordHeader {
     #[inline]
     pub fn encode(&self, salt: Salt, offset: u64) -> [u8; HEADER] {
         // What the checksum is of ends with the header but for its first field, which is the checksum.
-        let mut buffer = Checked([0u8; CHECKED_BYTES]);
-        let Checked(buffer) = &mut buffer;
+        let Checked(buffer) = &mut Checked([0; CHECKED_BYTES]);
         let out = &mut buffer[SEED_BYTES - CRC_BYTES..];
         out[4..8].copy_from_slice(&self.meta_crc.to_le_bytes());
         out[8..16].copy_from_slice(&self.first_seqno.to_le_bytes());
@@ -150,9 +150,9 @@ impl RecordHeader {
             return None;
         }
         let mut fields = Decoder::new(bytes);
-        let mut buffer = [0; CHECKED_BYTES];
+        let Checked(buffer) = &mut Checked([0; CHECKED_BYTES]);
         buffer[SEED_BYTES..].copy_from_slice(&bytes[CRC_BYTES..]);
-        if fields.u32()? != salt.crc_in(offset, &mut buffer) {
+        if fields.u32()? != salt.crc_in(offset, buffer) {
             return None;
         }
         let meta_crc = fields.u32()?;

@@ -310,7 +310,12 @@ fn write_parts(
             store_parts(map, offset, &head, meta, values, tail);
             Ok(())
         }
-        None => pwrite_parts(segment, offset, &head, meta, values, tail, scratch),
+        None => {
+            let written = pwrite_parts(segment, offset, &head, meta, values, tail, scratch);
+            scratch.clear();
+            scratch.shrink_to(GATHER_BYTES_MAX);
+            written
+        }
     }
 }
 
@@ -347,8 +352,6 @@ fn pwrite_parts(
     if !scratch.is_empty() {
         put(scratch)?;
     }
-    scratch.clear();
-    scratch.shrink_to(GATHER_BYTES_MAX);
     Ok(())
 }
 

@@ -97,11 +97,10 @@ impl Extent {
         };
         self.seqnos = widen(self.seqnos, seqno);
         self.written_at_ms = widen(self.written_at_ms, written_at_ms);
-        self.fixed_bytes = 2
-            + 1
-            + 2
-            + varint_len(self.seqnos.1 - self.seqnos.0)
+        let deltas = varint_len(self.seqnos.1 - self.seqnos.0)
             + varint_len(self.written_at_ms.1 - self.written_at_ms.0);
+        // The offset, the flags, the suffix's length.
+        self.fixed_bytes = 2 + 1 + 2 + deltas;
     }
 }
 

@@ -161,6 +161,7 @@ pub trait SegmentMap: Send + Sync + Debug {
     /// of it has been handed out.
     fn write_parts(&self, offset: u64, parts: &[&[u8]]);
     /// The same of one part.
+    #[cfg(test)]
     fn write(&self, offset: u64, bytes: &[u8]) {
         self.write_parts(offset, &[bytes]);
     }
