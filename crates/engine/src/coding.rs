@@ -80,6 +80,71 @@ pub unsafe fn copy_to(bytes: &[u8], to: *mut u8) {
     }
 }
 
+/// Writes fields from the front of a byte slice on, which has room for them: what grows with each field asks
+/// for room each time.
+#[derive(Debug)]
+pub struct Encoder<'a> {
+    bytes: &'a mut [u8],
+    at: usize,
+}
+
+impl<'a> Encoder<'a> {
+    /// An encoder at the first byte. What is written behind the slice's end panics.
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        Encoder { bytes, at: 0 }
+    }
+
+    /// Offset of the next byte from the start.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Leaves so many bytes as they are.
+    #[inline]
+    pub fn skip(&mut self, len: usize) {
+        self.at += len;
+    }
+
+    /// These bytes.
+    #[inline(always)]
+    pub fn put(&mut self, bytes: &[u8]) {
+        copy(bytes, &mut self.bytes[self.at..self.at + bytes.len()]);
+        self.at += bytes.len();
+    }
+
+    /// The first `len` of these bytes. What lies behind may be written over too, until it is written itself:
+    /// with that a few bytes, as suffixes of keys are, take one move of sixteen, whatever their number.
+    #[inline(always)]
+    pub fn put_front(&mut self, bytes: &[u8], len: usize) {
+        match (bytes.first_chunk::<16>(), self.bytes[self.at..].first_chunk_mut::<16>()) {
+            (Some(front), Some(place)) if len <= 16 => {
+                *place = *front;
+                self.at += len;
+            }
+            _ => self.put(&bytes[..len]),
+        }
+    }
+
+    /// These bytes at an offset from the start, written before or skipped.
+    #[inline]
+    pub fn put_at<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
+        self.bytes[at..at + N].copy_from_slice(&bytes);
+    }
+
+    /// A varint, as of [`put_varint`].
+    #[inline]
+    pub fn put_varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.bytes[self.at] = value as u8 | 0x80;
+            self.at += 1;
+            value >>= 7;
+        }
+        self.bytes[self.at] = value as u8;
+        self.at += 1;
+    }
+}
+
 /// Reads fields from the front of a byte slice, remembering how far it got.
 #[derive(Debug, Clone)]
 pub struct Decoder<'a> {
@@ -196,6 +261,29 @@ mod tests {
                     decoder.skip_varint().unwrap();
                     assert_eq!(decoder.remaining(), behind.len());
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn an_encoder_writes_what_appending_does() {
+        let bytes: Vec<u8> = (1..=40).collect();
+        for len in 0..=bytes.len() {
+            for room in [0, 1, 7, 40] {
+                let mut place = vec![0; 9 + len + room];
+                let mut encoder = Encoder::new(&mut place);
+                encoder.put(&bytes[..3]);
+                encoder.skip(2);
+                encoder.put_front(&bytes, len);
+                encoder.put_varint(300);
+                encoder.put_varint(7);
+                encoder.put_at(3, [8, 9]);
+                let end = encoder.position();
+                let mut expected = vec![1, 2, 3, 8, 9];
+                append(&mut expected, &bytes[..len]);
+                put_varint(&mut expected, 300);
+                put_varint(&mut expected, 7);
+                assert_eq!(place[..end], expected, "{len} bytes with {room} behind");
             }
         }
     }

@@ -82,7 +82,8 @@ pub fn run<S: InternalIterator>(
     }
     let (mut entries_in, mut entries_out) = (0, 0);
     while merged.valid() {
-        let (user_key, seqno) = merged.internal_key();
+        let source = merged.winner();
+        let (user_key, seqno) = source.internal_key();
         if job.end.as_ref().is_some_and(|end| !key::is_before(user_key, end)) {
             break;
         }
@@ -91,8 +92,8 @@ pub fn run<S: InternalIterator>(
         }
         entries_in += 1;
         // Of what goes, no more is looked at.
-        if retain.keeps(user_key, seqno, merged.expiry()?) {
-            let mut entry = merged.entry()?;
+        if retain.keeps(user_key, seqno, || source.expiry())? {
+            let mut entry = source.entry()?;
             if let BodyRef::Ref(pointer) = &mut entry.body {
                 *pointer = (job.direct)(pointer);
             }

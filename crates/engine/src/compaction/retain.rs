@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::error::Result;
 use crate::head;
 use crate::key::{self, SEQNO_MAX, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones, newest};
@@ -48,24 +49,29 @@ impl<'a> Retain<'a> {
         self.snapshots.partition_point(|&snapshot| snapshot < seqno)
     }
 
-    /// Whether the entry with this SeqNo and expiry, as of `EntryRef::expiry`, is kept. Requires: calls
-    /// come in internal order.
+    /// Whether the entry with this SeqNo and expiry, as of `EntryRef::expiry`, which is asked for if it
+    /// matters, is kept. Requires: calls come in internal order.
     #[inline]
-    pub fn keeps(&mut self, user_key: &[u8], seqno: SeqNo, expiry: Option<u64>) -> bool {
+    pub fn keeps(
+        &mut self,
+        user_key: &[u8],
+        seqno: SeqNo,
+        expiry: impl FnOnce() -> Result<Option<u64>>,
+    ) -> Result<bool> {
         let stripe = self.stripe(seqno);
         if self.last_stripe.is_none() || !key::same(&self.last_key, user_key) {
             key::assign(&mut self.last_key, user_key);
         } else if self.last_stripe == Some(stripe) {
-            return false;
+            return Ok(false);
         }
         self.last_stripe = Some(stripe);
         if !self.range_tombstones.is_empty() {
             let newest_reader = self.snapshots.get(stripe).copied().unwrap_or(SEQNO_MAX);
             if self.range_tombstones.cover(user_key, newest_reader) > seqno {
-                return false;
+                return Ok(false);
             }
         }
-        !self.bottom || stripe > 0 || head::is_live(expiry, || self.now_ms)
+        Ok(!self.bottom || stripe > 0 || head::is_live(expiry()?, || self.now_ms))
     }
 
     /// The range deletions that are kept, ascending by start: of each stripe the newest of each piece.
@@ -117,7 +123,8 @@ mod tests {
                         Body::Inline(Bytes::new())
                     },
                 };
-                retain.keeps(key.as_bytes(), entry.seqno, entry.by_ref().expiry())
+                let expiry = || Ok(entry.by_ref().expiry());
+                retain.keeps(key.as_bytes(), entry.seqno, expiry).unwrap()
             })
             .collect();
         assert_eq!(kept.join(" "), expected, "{input} with snapshots {snapshots:?}");

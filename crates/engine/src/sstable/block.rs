@@ -11,7 +11,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::coding::{Decoder, append, put_bytes, put_varint, varint_len};
+use crate::coding::{Decoder, Encoder, append, put_bytes, put_varint, varint_len};
 use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{self, SEQNO_MAX, SeqNo, ValueKind};
 use crate::vfs::prefetch::{prefetch, prefetch_range};
@@ -43,7 +43,9 @@ pub(super) struct BlockBuilder {
     keys: Vec<u8>,
     /// What follows the written-at of each entry, encoded.
     tails: Vec<u8>,
-    extent: Extent,
+    /// How many bytes all keys start with.
+    prefix_bytes: usize,
+    span: Span,
 }
 
 #[derive(Debug)]
@@ -55,52 +57,40 @@ struct Pending {
     written_at_ms: u64,
 }
 
-/// What the size of a block follows from.
+/// From when entries are, which says how long their differences may be.
 #[derive(Debug, Default, Clone, Copy)]
-struct Extent {
-    count: usize,
-    prefix_bytes: usize,
-    key_bytes: usize,
-    tail_bytes: usize,
+struct Span {
     seqnos: (u64, u64),
     written_at_ms: (u64, u64),
     /// Bytes of an entry beside its key and tail, at most: follows from the two above.
     fixed_bytes: usize,
 }
 
-impl Extent {
-    /// At most this many bytes: deltas are counted at their largest, suffix lengths with 2 bytes.
-    #[inline]
-    fn bytes(&self) -> usize {
-        HEADER_BYTES + self.prefix_bytes + self.count * self.fixed_bytes + self.key_bytes
-            - self.count * self.prefix_bytes
-            + self.tail_bytes
+impl Span {
+    /// Of one entry.
+    fn of(entry: &EntryRef<'_>) -> Span {
+        let seqnos = (entry.seqno, entry.seqno);
+        let written_at_ms = (entry.written_at_ms, entry.written_at_ms);
+        Span { seqnos, written_at_ms, fixed_bytes: 0 }.widened(entry)
     }
 
-    /// Makes it hold a version of this SeqNo and written-at.
     #[inline]
-    fn widen(&mut self, seqno: SeqNo, written_at_ms: u64) {
+    fn holds(&self, entry: &EntryRef<'_>) -> bool {
         let (seqnos, times) = (&self.seqnos, &self.written_at_ms);
-        let holds =
-            (seqnos.0..=seqnos.1).contains(&seqno) && (times.0..=times.1).contains(&written_at_ms);
-        // The first few of a block widen it, the others hardly ever.
-        if !holds || self.count == 0 {
-            self.widen_to(seqno, written_at_ms);
-        }
+        (seqnos.0..=seqnos.1).contains(&entry.seqno)
+            && (times.0..=times.1).contains(&entry.written_at_ms)
     }
 
+    /// One that holds an entry more.
     #[cold]
-    fn widen_to(&mut self, seqno: SeqNo, written_at_ms: u64) {
-        let widen = |(min, max): (u64, u64), value: u64| match self.count {
-            0 => (value, value),
-            _ => (min.min(value), max.max(value)),
-        };
-        self.seqnos = widen(self.seqnos, seqno);
-        self.written_at_ms = widen(self.written_at_ms, written_at_ms);
-        let deltas = varint_len(self.seqnos.1 - self.seqnos.0)
-            + varint_len(self.written_at_ms.1 - self.written_at_ms.0);
+    fn widened(&self, entry: &EntryRef<'_>) -> Span {
+        let widen = |(min, max): (u64, u64), value: u64| (min.min(value), max.max(value));
+        let seqnos = widen(self.seqnos, entry.seqno);
+        let written_at_ms = widen(self.written_at_ms, entry.written_at_ms);
+        let deltas =
+            varint_len(seqnos.1 - seqnos.0) + varint_len(written_at_ms.1 - written_at_ms.0);
         // The offset, the flags, the suffix's length.
-        self.fixed_bytes = 2 + 1 + 2 + deltas;
+        Span { seqnos, written_at_ms, fixed_bytes: 2 + 1 + 2 + deltas }
     }
 }
 
@@ -130,7 +120,8 @@ impl BlockBuilder {
 
     /// Bytes of the block as it is now, rounded up.
     pub(super) fn bytes(&self) -> usize {
-        self.extent.bytes()
+        let (keys, tails) = (self.keys.len(), self.tails.len());
+        bytes_at_most(self.len(), self.prefix_bytes, self.span.fixed_bytes, keys, tails)
     }
 
     /// Takes an entry if it fits a block of `block_bytes`; whether it did. An empty block takes any entry.
@@ -141,12 +132,27 @@ impl BlockBuilder {
         entry: &EntryRef<'_>,
         block_bytes: usize,
     ) -> bool {
-        let extent = self.extent_with(user_key, entry);
-        let fits = self.len() < ENTRIES_MAX && extent.bytes() <= block_bytes;
+        let (prefix_bytes, span) = match self.len() {
+            0 => (user_key.len(), Some(Span::of(entry))),
+            // Keys ascend, so what the first and the last share, all share. The first few entries widen
+            // the span, the others hardly ever.
+            _ => (
+                key::common_prefix(&self.keys[..self.prefix_bytes], user_key),
+                (!self.span.holds(entry)).then(|| self.span.widened(entry)),
+            ),
+        };
+        let fixed_bytes = span.as_ref().unwrap_or(&self.span).fixed_bytes;
+        let keys = self.keys.len() + user_key.len();
+        let tails = self.tails.len() + tail_bytes(entry);
+        let bytes = bytes_at_most(self.len() + 1, prefix_bytes, fixed_bytes, keys, tails);
+        let fits = self.len() < ENTRIES_MAX && bytes <= block_bytes;
         if !fits && !self.is_empty() {
             return false;
         }
-        self.extent = extent;
+        self.prefix_bytes = prefix_bytes;
+        if let Some(span) = span {
+            self.span = span;
+        }
         append(&mut self.keys, user_key);
         let mut flags = entry.kind() as u8;
         if entry.expires_at_ms != 0 {
@@ -158,7 +164,10 @@ impl BlockBuilder {
             put_bytes(&mut self.tails, entry.attributes);
         }
         match &entry.body {
-            BodyRef::Inline(value) => put_bytes(&mut self.tails, value),
+            BodyRef::Inline(value) => {
+                put_varint(&mut self.tails, value.len() as u64);
+                append(&mut self.tails, value);
+            }
             BodyRef::Ref(pointer) => {
                 put_varint(&mut self.tails, pointer.segment);
                 put_varint(&mut self.tails, pointer.offset);
@@ -179,48 +188,52 @@ impl BlockBuilder {
 
     /// Appends the block to `out` and empties the builder. Requires: not empty.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
-        let extent = std::mem::take(&mut self.extent);
-        let prefix = extent.prefix_bytes;
+        let (count, prefix) = (self.len(), self.prefix_bytes);
+        let (seqno_min, written_at_ms_min) = (self.span.seqnos.0, self.span.written_at_ms.0);
         let start = out.len();
-        out.reserve(extent.bytes());
-        out.extend_from_slice(&(extent.count as u16).to_le_bytes());
-        out.extend_from_slice(&(prefix as u16).to_le_bytes());
-        out.extend_from_slice(&extent.seqnos.0.to_le_bytes());
-        out.extend_from_slice(&extent.written_at_ms.0.to_le_bytes());
-        out.extend_from_slice(&self.keys[..prefix]);
-        let offsets_at = out.len();
-        out.resize(offsets_at + 2 * extent.count, 0);
+        out.resize(start + self.bytes(), 0);
+        let mut block = Encoder::new(&mut out[start..]);
+        block.put(&(count as u16).to_le_bytes());
+        block.put(&(prefix as u16).to_le_bytes());
+        block.put(&seqno_min.to_le_bytes());
+        block.put(&written_at_ms_min.to_le_bytes());
+        block.put(&self.keys[..prefix]);
+        let mut offset_at = block.position();
+        block.skip(2 * count);
         let (mut key_start, mut tail_start) = (0, 0);
-        for (slot, entry) in self.pending.iter().enumerate() {
+        for entry in &self.pending {
             let offset =
-                u16::try_from(out.len() - start).expect("entries of a block start below 64 KiB");
-            out[offsets_at + 2 * slot..][..2].copy_from_slice(&offset.to_le_bytes());
-            out.push(entry.flags);
-            put_bytes(out, &self.keys[key_start + prefix..entry.key_end]);
-            put_varint(out, entry.seqno - extent.seqnos.0);
-            put_varint(out, entry.written_at_ms - extent.written_at_ms.0);
-            append(out, &self.tails[tail_start..entry.tail_end]);
+                u16::try_from(block.position()).expect("entries of a block start below 64 KiB");
+            block.put_at(offset_at, offset.to_le_bytes());
+            offset_at += 2;
+            let suffix = key_start + prefix..entry.key_end;
+            block.put(&[entry.flags]);
+            block.put_varint(suffix.len() as u64);
+            block.put_front(&self.keys[suffix.start..], suffix.len());
+            block.put_varint(entry.seqno - seqno_min);
+            block.put_varint(entry.written_at_ms - written_at_ms_min);
+            block.put(&self.tails[tail_start..entry.tail_end]);
             (key_start, tail_start) = (entry.key_end, entry.tail_end);
         }
+        let bytes = block.position();
+        out.truncate(start + bytes);
         self.pending.clear();
         self.keys.clear();
         self.tails.clear();
     }
+}
 
-    #[inline(always)]
-    fn extent_with(&self, user_key: &[u8], entry: &EntryRef<'_>) -> Extent {
-        let mut extent = self.extent;
-        extent.widen(entry.seqno, entry.written_at_ms);
-        extent.prefix_bytes = match extent.count {
-            0 => user_key.len(),
-            // Keys ascend, so what the first and the last share, all share.
-            _ => key::common_prefix(&self.keys[..extent.prefix_bytes], user_key),
-        };
-        extent.count += 1;
-        extent.key_bytes += user_key.len();
-        extent.tail_bytes += tail_bytes(entry);
-        extent
-    }
+/// Bytes of a block at most: differences are counted at their largest, suffix lengths with 2 bytes.
+#[inline]
+fn bytes_at_most(
+    count: usize,
+    prefix_bytes: usize,
+    fixed_bytes: usize,
+    key_bytes: usize,
+    tail_bytes: usize,
+) -> usize {
+    HEADER_BYTES + prefix_bytes + count * fixed_bytes + key_bytes - count * prefix_bytes
+        + tail_bytes
 }
 
 #[inline]
