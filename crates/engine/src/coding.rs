@@ -4,12 +4,18 @@
 
 /// Appends `value` as a varint of 1 to 10 bytes (LEB128).
 #[inline]
-pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub fn put_varint(out: &mut Vec<u8>, value: u64) {
+    varint_bytes(value, |byte| out.push(byte));
+}
+
+/// Hands out the bytes of a varint.
+#[inline(always)]
+fn varint_bytes(mut value: u64, mut put: impl FnMut(u8)) {
     while value >= 0x80 {
-        out.push(value as u8 | 0x80);
+        put(value as u8 | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    put(value as u8);
 }
 
 /// Bytes that `put_varint` would append.
@@ -18,8 +24,8 @@ pub fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Appends a varint length and the bytes.
-#[inline]
+/// Appends a varint length and the bytes. Inlined always: called, it cost a flush 33 instructions a put.
+#[inline(always)]
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     append(out, bytes);
@@ -134,14 +140,11 @@ impl<'a> Encoder<'a> {
 
     /// A varint, as of [`put_varint`].
     #[inline]
-    pub fn put_varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.bytes[self.at] = value as u8 | 0x80;
+    pub fn put_varint(&mut self, value: u64) {
+        varint_bytes(value, |byte| {
+            self.bytes[self.at] = byte;
             self.at += 1;
-            value >>= 7;
-        }
-        self.bytes[self.at] = value as u8;
-        self.at += 1;
+        });
     }
 }
 

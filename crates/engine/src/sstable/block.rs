@@ -67,11 +67,16 @@ struct Span {
 }
 
 impl Span {
+    fn new(seqnos: (u64, u64), written_at_ms: (u64, u64)) -> Span {
+        let deltas =
+            varint_len(seqnos.1 - seqnos.0) + varint_len(written_at_ms.1 - written_at_ms.0);
+        // The offset, the flags, the suffix's length.
+        Span { seqnos, written_at_ms, fixed_bytes: 2 + 1 + 2 + deltas }
+    }
+
     /// Of one entry.
     fn of(entry: &EntryRef<'_>) -> Span {
-        let seqnos = (entry.seqno, entry.seqno);
-        let written_at_ms = (entry.written_at_ms, entry.written_at_ms);
-        Span { seqnos, written_at_ms, fixed_bytes: 0 }.widened(entry)
+        Span::new((entry.seqno, entry.seqno), (entry.written_at_ms, entry.written_at_ms))
     }
 
     #[inline]
@@ -85,12 +90,7 @@ impl Span {
     #[cold]
     fn widened(&self, entry: &EntryRef<'_>) -> Span {
         let widen = |(min, max): (u64, u64), value: u64| (min.min(value), max.max(value));
-        let seqnos = widen(self.seqnos, entry.seqno);
-        let written_at_ms = widen(self.written_at_ms, entry.written_at_ms);
-        let deltas =
-            varint_len(seqnos.1 - seqnos.0) + varint_len(written_at_ms.1 - written_at_ms.0);
-        // The offset, the flags, the suffix's length.
-        Span { seqnos, written_at_ms, fixed_bytes: 2 + 1 + 2 + deltas }
+        Span::new(widen(self.seqnos, entry.seqno), widen(self.written_at_ms, entry.written_at_ms))
     }
 }
 
@@ -164,10 +164,7 @@ impl BlockBuilder {
             put_bytes(&mut self.tails, entry.attributes);
         }
         match &entry.body {
-            BodyRef::Inline(value) => {
-                put_varint(&mut self.tails, value.len() as u64);
-                append(&mut self.tails, value);
-            }
+            BodyRef::Inline(value) => put_bytes(&mut self.tails, value),
             BodyRef::Ref(pointer) => {
                 put_varint(&mut self.tails, pointer.segment);
                 put_varint(&mut self.tails, pointer.offset);
