@@ -316,13 +316,32 @@ impl Segment {
         Ok(())
     }
 
-    fn check_value(&self, value: &[u8], offset: u64, checksum: u32) -> Result<()> {
+    pub(super) fn check_value(&self, value: &[u8], offset: u64, checksum: u32) -> Result<()> {
         // The checksum's steps depend on each other: it would wait for a value's lines a few at a time.
         touch(&value[..value.len().min(TOUCHED_BYTES)]);
         if checksum::crc32c(value) == checksum || is_planted(Bug::SkipChecksum) {
             return Ok(());
         }
         Err(Error::corruption(&self.path, offset, "a value's checksum is wrong"))
+    }
+
+    /// Fills `bytes` from `offset`, by way of memory that the page cache doesn't keep.
+    pub(super) fn read_once(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        let disk_waits = self.files.recorder.disk_waits();
+        let begun = disk_waits.begin(0);
+        match self.file("read")?.read_once_at(bytes, offset) {
+            Ok(()) => disk_waits.end(begun, bytes.len() as u32),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(self.cut_short(offset));
+            }
+            Err(error) => return Err(Error::io("read", &self.path, error)),
+        }
+        Ok(())
+    }
+
+    /// Bytes of files that the page cache may hold.
+    pub(super) fn cached_bytes_max(&self) -> u64 {
+        self.files.fs.cached_bytes_max()
     }
 
     /// Has the system begin to read a value into memory, if it isn't there; a hint.

@@ -9,17 +9,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::runs_passed::RunsPassed;
 use super::sorted_run::SortedRun;
 use super::state::{ReadState, ValueRef};
 use super::{KeyHead, KeyValue, ScanOptions};
 use crate::error::{Error, Result};
-use crate::head::{self, Body, BodyRef, Entry, Head};
+use crate::head::{self, Body, BodyRef, Entry, Head, ValuePointer};
 use crate::iter::{InternalIterator, MergingIterator};
+use crate::journal::Sequence;
 use crate::key::{self, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones, newest};
-use crate::stages::Recorder;
+use crate::stages::{Recorder, Trace};
 use crate::version::RunIter;
 use crate::vfs::Clock;
 
@@ -84,6 +86,8 @@ pub struct Cursor {
     /// The key shown.
     key: Vec<u8>,
     shown: Shown,
+    /// How far values were read one behind another.
+    sequence: Mutex<Sequence>,
 }
 
 /// Where the entry shown is.
@@ -152,6 +156,7 @@ impl Cursor {
             runs_passed,
             key: Vec::new(),
             shown: Shown::Nothing,
+            sequence: Mutex::default(),
         }
     }
 
@@ -278,30 +283,44 @@ impl Cursor {
         let BodyRef::Ref(pointer) = self.merged.entry()?.body else {
             unreachable!("a cursor shows values only");
         };
-        self.look_ahead();
-        self.state.value_ref(&pointer, &mut self.recorder.begin())
+        let mut trace = self.recorder.begin();
+        if let Some(value) = self.read_ahead(&pointer, &mut trace)? {
+            return Ok(ValueRef::Owned(value));
+        }
+        self.state.value_ref(&pointer, &mut trace)
     }
 
     fn value_of(&self, entry: Entry) -> Result<Bytes> {
-        if let Body::Inline(value) = entry.body {
-            return Ok(value);
+        let pointer = match entry.body {
+            Body::Inline(value) => return Ok(value),
+            Body::Ref(pointer) => pointer,
+            Body::Delete => unreachable!("a cursor shows values only"),
+        };
+        let mut trace = self.recorder.begin();
+        match self.read_ahead(&pointer, &mut trace)? {
+            Some(value) => Ok(value),
+            None => self.state.journal_value(&pointer, true, &mut trace),
         }
-        self.look_ahead();
-        self.state.value(entry, true, &mut self.recorder.begin())
     }
 
-    /// Has values behind the one shown fetched: the next by the processor, while this one's checksum is
-    /// compared, or several by the system, while values come from the disk. Nothing while the merge has
-    /// passed the entry shown: then it moves backward.
-    fn look_ahead(&self) {
+    /// Has values behind the one shown, which is at `pointer`, fetched: the next by the processor, while this
+    /// one's checksum is compared, or several by the system, while values come from the disk. Nothing while
+    /// the merge has passed the entry shown: then it moves backward. Answers the value itself where it is
+    /// read with those behind it.
+    fn read_ahead(&self, pointer: &ValuePointer, trace: &mut Trace<'_>) -> Result<Option<Bytes>> {
         if !matches!(self.shown, Shown::Here) {
-            return;
+            return Ok(None);
         }
-        if self.recorder.disk_waits().are_expected() {
-            self.merged.values_ahead(WANTED_AHEAD, &mut |pointer| self.state.want(pointer));
-        } else {
+        if !self.recorder.disk_waits().are_expected() {
             self.merged.values_ahead(1, &mut |pointer| self.state.prefetch(pointer));
+            return Ok(None);
         }
+        let mut sequence = self.sequence.lock();
+        if let Some(value) = self.state.value_in_sequence(pointer, &mut sequence, trace)? {
+            return Ok(Some(value));
+        }
+        self.merged.values_ahead(WANTED_AHEAD, &mut |pointer| self.state.want(pointer));
+        Ok(None)
     }
 
     /// The entry shown. Requires: valid.
@@ -473,7 +492,9 @@ impl Iterator for RangeHeads {
 mod tests {
     use super::*;
     use crate::options::{Options, Reading};
+    use crate::resources::{ResourceOptions, Resources};
     use crate::store::Store;
+    use crate::vfs::{FileSystem, ManualClock, MemoryFileSystem};
 
     #[test]
     fn values_are_lent_wanted_ahead_and_found_whatever_way_they_are_read() {
@@ -519,6 +540,91 @@ mod tests {
                     assert_eq!(seen, 300);
                     assert_eq!(lent > 0, reading == Reading::Mapped);
                 }
+            }
+        }
+    }
+
+    /// Files in memory of a store of 300 values of 128 KiB, put in this order.
+    fn files_of(order: impl Iterator<Item = u32>) -> Arc<MemoryFileSystem> {
+        let fs = Arc::new(MemoryFileSystem::new());
+        let store = open(fs.clone(), Reading::Mapped);
+        for number in order {
+            store.put(&number.to_be_bytes(), &large_value(number)).unwrap();
+        }
+        store.close().unwrap();
+        fs
+    }
+
+    fn open(fs: Arc<MemoryFileSystem>, reading: Reading) -> Store {
+        let clock = Arc::new(ManualClock::at_ms(1));
+        let resources = Resources::inline(ResourceOptions::default(), fs, clock);
+        Store::open_with("/s", Options { reading, ..Options::default() }, resources).unwrap()
+    }
+
+    fn large_value(number: u32) -> Vec<u8> {
+        number.to_be_bytes().repeat(32 << 10)
+    }
+
+    /// Walks over values that all come from the disk; true of those that are not lent from a map.
+    fn read_in_pieces(store: &Store) -> Vec<bool> {
+        let mut cursor = store.cursor(ScanOptions::default()).unwrap();
+        cursor.seek_to_first().unwrap();
+        let mut in_pieces = Vec::new();
+        for number in 0..300 {
+            cursor.recorder.disk_waits().expect();
+            let value = cursor.value_ref().unwrap();
+            assert!(value[..] == large_value(number)[..]);
+            in_pieces.push(matches!(value, ValueRef::Owned(_)));
+            cursor.next().unwrap();
+        }
+        assert!(!cursor.valid());
+        in_pieces
+    }
+
+    #[test]
+    fn a_long_range_from_the_disk_is_read_in_pieces_where_values_lie_in_its_order() {
+        let store = open(files_of(0..300), Reading::Mapped);
+        let in_pieces = read_in_pieces(&store);
+        let first = in_pieces.iter().position(|&is| is).unwrap();
+        assert!((128..135).contains(&first), "after 16 MiB: {first}");
+        // The first of a segment lies behind no other.
+        assert!(in_pieces[first..].iter().filter(|&&is| !is).count() < 5, "{in_pieces:?}");
+        let mut range = store.range(ScanOptions::default()).unwrap();
+        for number in 0..300 {
+            store.inner.recorder.disk_waits().expect();
+            let found = range.next().unwrap().unwrap();
+            assert!(found.value[..] == large_value(number)[..] && found.head.length == 128 << 10);
+        }
+        let shuffled = open(files_of((0..300).map(|number| number * 7 % 300)), Reading::Mapped);
+        assert!(!read_in_pieces(&shuffled).contains(&true));
+    }
+
+    #[test]
+    fn damage_in_a_piece_is_found_and_the_values_around_it_are_not_lost() {
+        for reading in [Reading::Mapped, Reading::Pread] {
+            let fs = files_of(0..300);
+            let dir = std::path::Path::new("/s");
+            let mut damaged = 0;
+            for name in fs.list(dir).unwrap().iter().filter(|name| name.ends_with(".journal")) {
+                let file = fs.open(&dir.join(name)).unwrap();
+                let bytes = file.read_new_at(0, file.len().unwrap() as usize).unwrap();
+                let part = 250u32.to_be_bytes().repeat(100);
+                if let Some(at) = bytes.windows(part.len()).position(|bytes| bytes == part) {
+                    file.write_all_at(&[0xee], at as u64 + 200).unwrap();
+                    damaged += 1;
+                }
+            }
+            assert_eq!(damaged, 1);
+            let store = open(fs, reading);
+            let mut cursor = store.cursor(ScanOptions::default()).unwrap();
+            cursor.seek_to_first().unwrap();
+            for number in 0..300 {
+                cursor.recorder.disk_waits().expect();
+                match (number, cursor.value_ref()) {
+                    (250, value) => assert!(matches!(value, Err(Error::Corruption { .. }))),
+                    (_, value) => assert!(value.unwrap()[..] == large_value(number)[..]),
+                }
+                cursor.next().unwrap();
             }
         }
     }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::table_search::{Found, TableSearch};
 use crate::error::{Error, Result};
 use crate::head::{Body, Entry, ValuePointer};
-use crate::journal::{CollectedIndex, Segment};
+use crate::journal::{CollectedIndex, Segment, Sequence};
 use crate::key::{self, SeqNo};
 use crate::memtable::Memtable;
 use crate::stages::{Exit, Stage, Trace};
@@ -112,14 +112,40 @@ impl ReadState {
                 trace.count(Exit::ValueInline);
                 Ok(value)
             }
-            Body::Ref(pointer) => {
-                let ValuePointer { length, checksum, .. } = pointer;
-                self.journal_value(&pointer, trace, |segment, offset| {
-                    segment.read_value(offset, length, checksum, wait)
-                })
-            }
+            Body::Ref(pointer) => self.journal_value(&pointer, wait, trace),
             Body::Delete => unreachable!("a deletion has no value"),
         }
+    }
+
+    /// A value that is in the journal, read and verified.
+    pub(crate) fn journal_value(
+        &self,
+        pointer: &ValuePointer,
+        wait: bool,
+        trace: &mut Trace<'_>,
+    ) -> Result<Bytes> {
+        let &ValuePointer { length, checksum, .. } = pointer;
+        self.read_journal(pointer, trace, |segment, offset| {
+            segment.read_value(offset, length, checksum, wait)
+        })
+    }
+
+    /// The same of a reader that comes to values in the order in which they lie; `None` when it doesn't, or
+    /// hasn't for long.
+    pub(crate) fn value_in_sequence(
+        &self,
+        pointer: &ValuePointer,
+        sequence: &mut Sequence,
+        trace: &mut Trace<'_>,
+    ) -> Result<Option<Bytes>> {
+        let (segment, offset) = self.segments.find(pointer)?;
+        let mark = trace.mark();
+        let value = sequence.value(segment, offset, pointer)?;
+        if value.is_some() {
+            trace.since(Stage::JournalFetch, mark);
+            trace.count(Exit::ValueJournal);
+        }
+        Ok(value)
     }
 
     /// A value that is in the journal, verified, where it stands if that can be lent.
@@ -129,7 +155,7 @@ impl ReadState {
         trace: &mut Trace<'_>,
     ) -> Result<ValueRef<'_>> {
         let &ValuePointer { length, checksum, .. } = pointer;
-        self.journal_value(pointer, trace, |segment, offset| {
+        self.read_journal(pointer, trace, |segment, offset| {
             Ok(match segment.lend_value(offset, length, checksum)? {
                 Some(value) => ValueRef::Borrowed(value),
                 None => ValueRef::Owned(segment.read_value(offset, length, checksum, true)?),
@@ -138,7 +164,7 @@ impl ReadState {
     }
 
     #[inline]
-    fn journal_value<'a, T>(
+    fn read_journal<'a, T>(
         &'a self,
         pointer: &ValuePointer,
         trace: &mut Trace<'_>,

@@ -19,6 +19,7 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use super::{Advice, File, FileSystem, PIECE_BYTES, SegmentMap};
 
 mod mapping;
+mod memory_limit;
 
 use mapping::DiskSegmentMap;
 
@@ -30,6 +31,9 @@ const ZEROS_BYTES: usize = PIECE_BYTES as usize;
 
 /// Zeros to write.
 static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
+
+/// A read or write leaves nothing in the page cache (`RWF_DONTCACHE`).
+const DONT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 /// A page of the page cache.
 const PAGE_BYTES: u64 = 4 << 10;
@@ -112,6 +116,10 @@ impl FileSystem for DiskFileSystem {
     fn available_bytes(&self, dir: &Path) -> io::Result<u64> {
         let disk = retry_on_intr(|| rustix::fs::statvfs(dir))?;
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    fn cached_bytes_max(&self) -> u64 {
+        memory_limit::bytes()
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
@@ -213,6 +221,27 @@ impl File for DiskFile {
                 // A file system that can't tell might wait, which is all the caller asks.
                 Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => {
                     return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_once_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let rest = &mut buf[done..];
+            let read = retry_on_intr(|| {
+                let mut slices = [IoSliceMut::new(rest)];
+                rustix::io::preadv2(&self.fd, &mut slices, offset + done as u64, DONT_CACHE)
+            });
+            match read {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => done += count,
+                // The system, or the file system, knows no such read.
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
+                    return read_exact(&self.fd, &mut buf[done..], offset + done as u64);
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -123,6 +123,10 @@ impl FileSystem for FaultyFileSystem {
         self.inner.available_bytes(dir)
     }
 
+    fn cached_bytes_max(&self) -> u64 {
+        self.inner.cached_bytes_max()
+    }
+
     fn exists(&self, path: &Path) -> io::Result<bool> {
         self.faults.check(Reads, "exists", path)?;
         self.inner.exists(path)

@@ -67,6 +67,10 @@ pub trait FileSystem: Send + Sync + Debug {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
     /// Bytes an ordinary user may still write on the disk of `dir`.
     fn available_bytes(&self, dir: &Path) -> io::Result<u64>;
+    /// Bytes that the page cache may hold for this process, with what the process itself takes; 0 without one.
+    fn cached_bytes_max(&self) -> u64 {
+        0
+    }
     /// Whether a path exists.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 }
@@ -99,6 +103,11 @@ pub trait File: Send + Sync + Debug {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
     /// As `read_exact_at`, but `WouldBlock` when it would wait for the disk (`RWF_NOWAIT`).
     fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+    /// As `read_exact_at`, but what isn't in the page cache isn't left there (`RWF_DONTCACHE`, Linux from
+    /// 6.14 on, where the file system can).
+    fn read_once_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buf, offset)
+    }
     /// As `read_exact_at`, into memory of its own.
     fn read_new_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];

@@ -147,6 +147,22 @@ fn a_cached_read_gives_the_bytes_or_says_that_it_would_wait() {
 }
 
 #[test]
+fn a_read_that_leaves_nothing_behind_gives_the_same_bytes() {
+    on_each(|fs, dir| {
+        let file = fs.create(&dir.join("file")).unwrap();
+        let written: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
+        file.write_all_at(&written, 0).unwrap();
+        for (from, len) in [(0, 100_000), (30_001, 50_000), (99_999, 1), (100_000, 0)] {
+            let mut buf = vec![0; len];
+            file.read_once_at(&mut buf, from as u64).unwrap();
+            assert_eq!(buf, written[from..from + len]);
+        }
+        let past = kind(file.read_once_at(&mut [0; 50_000], 50_001));
+        assert_eq!(past, Some(ErrorKind::UnexpectedEof));
+    });
+}
+
+#[test]
 fn cutting_and_growing_leave_zeros() {
     on_each(|fs, dir| {
         let file = fs.create(&dir.join("file")).unwrap();
