@@ -86,8 +86,8 @@ pub struct Cursor {
     /// The key shown.
     key: Vec<u8>,
     shown: Shown,
-    /// How far values were read one behind another.
-    sequence: Mutex<Sequence>,
+    /// How far values were read one behind another, once any came from the disk.
+    sequence: Mutex<Option<Box<Sequence>>>,
 }
 
 /// Where the entry shown is.
@@ -305,22 +305,33 @@ impl Cursor {
 
     /// Has values behind the one shown, which is at `pointer`, fetched: the next by the processor, while this
     /// one's checksum is compared, or several by the system, while values come from the disk. Nothing while
-    /// the merge has passed the entry shown: then it moves backward. Answers the value itself where it is
+    /// the merge has passed the entry shown: then it moves backward. Answers the value itself where it was
     /// read with those behind it.
+    #[inline(always)]
     fn read_ahead(&self, pointer: &ValuePointer, trace: &mut Trace<'_>) -> Result<Option<Bytes>> {
         if !matches!(self.shown, Shown::Here) {
             return Ok(None);
         }
-        if !self.recorder.disk_waits().are_expected() {
-            self.merged.values_ahead(1, &mut |pointer| self.state.prefetch(pointer));
-            return Ok(None);
+        if self.recorder.disk_waits().are_expected() {
+            return self.read_ahead_from_disk(pointer, trace);
         }
-        let mut sequence = self.sequence.lock();
-        if let Some(value) = self.state.value_in_sequence(pointer, &mut sequence, trace)? {
-            return Ok(Some(value));
-        }
-        self.merged.values_ahead(WANTED_AHEAD, &mut |pointer| self.state.want(pointer));
+        self.merged.values_ahead(1, &mut |pointer| self.state.prefetch(pointer));
         Ok(None)
+    }
+
+    #[cold]
+    fn read_ahead_from_disk(
+        &self,
+        pointer: &ValuePointer,
+        trace: &mut Trace<'_>,
+    ) -> Result<Option<Bytes>> {
+        let mut sequence = self.sequence.lock();
+        let sequence = sequence.get_or_insert_default();
+        let value = self.state.value_in_sequence(pointer, sequence, trace)?;
+        if value.is_none() {
+            self.merged.values_ahead(WANTED_AHEAD, &mut |pointer| self.state.want(pointer));
+        }
+        Ok(value)
     }
 
     /// The entry shown. Requires: valid.
