@@ -9,7 +9,6 @@
 use bytes::{Bytes, BytesMut};
 
 use super::segment::Segment;
-use crate::error::Result;
 use crate::head::ValuePointer;
 
 /// Bytes that are read at once.
@@ -58,28 +57,29 @@ impl Piece {
 
 impl Sequence {
     /// The value that a pointer names, which is at `offset` of `segment`, its checksum compared; `None` when
-    /// it is to be read as any other, because it lies alone, or its bytes are not what was written.
+    /// it is to be read as any other, because it lies alone, or its bytes, or some near it, can't be read or
+    /// are not what was written.
     /// Requires: values come from the disk.
     pub fn value(
         &mut self,
         segment: &Segment,
         offset: u64,
         pointer: &ValuePointer,
-    ) -> Result<Option<Bytes>> {
+    ) -> Option<Bytes> {
         let &ValuePointer { length, checksum, .. } = pointer;
         let number = segment.number();
         let follows = self.go_to(number, offset, length);
         let mut value = self.piece.get(number, offset, length);
         if value.is_none() && follows && self.is_long(segment) {
-            self.read_piece(segment, offset, length)?;
+            self.read_piece(segment, offset, length);
             value = self.piece.get(number, offset, length);
         }
-        let Some(value) = value else { return Ok(None) };
+        let value = value?;
         if segment.check_value(&value, offset, checksum).is_err() {
             self.piece = Piece::default();
-            return Ok(None);
+            return None;
         }
-        Ok(Some(value))
+        Some(value)
     }
 
     /// Notes that a value is read, and tells whether it lies behind the one before.
@@ -104,16 +104,20 @@ impl Sequence {
         }
     }
 
-    /// Reads from `offset` on what is left of a segment, a piece of it or `length` bytes at most.
-    fn read_piece(&mut self, segment: &Segment, offset: u64, length: u32) -> Result<()> {
+    /// Reads from `offset` on what is left of a segment, a piece of it or `length` bytes at most. What can't be
+    /// read may be a value that nobody asked for: then the sequence begins anew, and values are read alone.
+    fn read_piece(&mut self, segment: &Segment, offset: u64, length: u32) {
         let left = segment.end().saturating_sub(offset);
         let wanted = PIECE_BYTES.max(u64::from(length)).min(left) as usize;
         // Its memory is used again, unless somebody holds a value of the piece before.
         let held = std::mem::take(&mut self.piece).bytes.try_into_mut();
         let mut bytes = held.unwrap_or_else(|_| BytesMut::new());
         bytes.resize(wanted, 0);
-        segment.read_once(&mut bytes, offset)?;
-        self.piece = Piece { segment: segment.number(), offset, bytes: bytes.freeze() };
-        Ok(())
+        match segment.read_once(&mut bytes, offset) {
+            Ok(()) => {
+                self.piece = Piece { segment: segment.number(), offset, bytes: bytes.freeze() };
+            }
+            Err(_) => self.credit = 0,
+        }
     }
 }

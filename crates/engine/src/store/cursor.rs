@@ -505,7 +505,8 @@ mod tests {
     use crate::options::{Options, Reading};
     use crate::resources::{ResourceOptions, Resources};
     use crate::store::Store;
-    use crate::vfs::{FileSystem, ManualClock, MemoryFileSystem};
+    use crate::vfs::faulty::Fault;
+    use crate::vfs::{FaultyFileSystem, FileSystem, ManualClock, MemoryFileSystem};
 
     #[test]
     fn values_are_lent_wanted_ahead_and_found_whatever_way_they_are_read() {
@@ -566,7 +567,7 @@ mod tests {
         fs
     }
 
-    fn open(fs: Arc<MemoryFileSystem>, reading: Reading) -> Store {
+    fn open(fs: Arc<dyn FileSystem>, reading: Reading) -> Store {
         let clock = Arc::new(ManualClock::at_ms(1));
         let resources = Resources::inline(ResourceOptions::default(), fs, clock);
         Store::open_with("/s", Options { reading, ..Options::default() }, resources).unwrap()
@@ -637,6 +638,26 @@ mod tests {
                 }
                 cursor.next().unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn a_piece_that_cannot_be_read_fails_no_value() {
+        for reading in [Reading::Mapped, Reading::Pread] {
+            let fs = FaultyFileSystem::new(files_of(0..300));
+            let store = open(Arc::new(fs.clone()), reading);
+            let mut cursor = store.cursor(ScanOptions::default()).unwrap();
+            cursor.seek_to_first().unwrap();
+            for number in 0..300 {
+                cursor.recorder.disk_waits().expect();
+                if number == 150 {
+                    let piece = Fault::errno(5).only(|operation, _| operation == "read_once_at");
+                    fs.fail_at(fs.operation_count() + 1, piece);
+                }
+                assert!(cursor.value_ref().unwrap()[..] == large_value(number)[..]);
+                cursor.next().unwrap();
+            }
+            assert_eq!(fs.fired(), 1);
         }
     }
 }

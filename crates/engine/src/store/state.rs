@@ -140,7 +140,7 @@ impl ReadState {
     ) -> Result<Option<Bytes>> {
         let (segment, offset) = self.segments.find(pointer)?;
         let mark = trace.mark();
-        let value = sequence.value(segment, offset, pointer)?;
+        let value = sequence.value(segment, offset, pointer);
         if value.is_some() {
             trace.since(Stage::JournalFetch, mark);
             trace.count(Exit::ValueJournal);

@@ -164,6 +164,11 @@ impl File for FaultyFile {
         self.inner.len()
     }
 
+    fn read_once_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.target.check(Reads, "read_once_at")?;
+        self.inner.read_once_at(buf, offset)
+    }
+
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.target.check(Reads, "read_exact_at")?;
         self.inner.read_exact_at(buf, offset)

@@ -14,7 +14,7 @@ pub enum OperationClass {
     /// All of them.
     Any,
     /// Those that look: `list`, `open`, `open_read`, `available_bytes`, `exists`, `len`,
-    /// `read_exact_at`, `read_cached_at`, `map`.
+    /// `read_exact_at`, `read_once_at`, `read_cached_at`, `map`.
     Reads,
     /// Those that change: `create_dir_all`, `create`, `rename`, `remove`, `hard_link`, `lock`,
     /// `write_all_at`, `set_len`, `allocate`, `map_segment`, `populate`, `write_zeros`.
