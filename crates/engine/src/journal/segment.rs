@@ -329,13 +329,9 @@ impl Segment {
     pub(super) fn read_once(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         let disk_waits = self.files.recorder.disk_waits();
         let begun = disk_waits.begin(0);
-        match self.file("read")?.read_once_at(bytes, offset) {
-            Ok(()) => disk_waits.end(begun, bytes.len() as u32),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(self.cut_short(offset));
-            }
-            Err(error) => return Err(Error::io("read", &self.path, error)),
-        }
+        let read = self.file("read")?.read_once_at(bytes, offset);
+        read.map_err(|error| Error::io("read", &self.path, error))?;
+        disk_waits.end(begun, bytes.len() as u32);
         Ok(())
     }
 
