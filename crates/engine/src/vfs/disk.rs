@@ -207,46 +207,21 @@ impl File for DiskFile {
     }
 
     fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let mut done = 0;
-        while done < buf.len() {
-            let rest = &mut buf[done..];
-            let read = retry_on_intr(|| {
-                let mut slices = [IoSliceMut::new(rest)];
-                let flags = ReadWriteFlags::NOWAIT;
-                rustix::io::preadv2(&self.fd, &mut slices, offset + done as u64, flags)
-            });
-            match read {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => done += count,
-                // A file system that can't tell might wait, which is all the caller asks.
-                Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => {
-                    return Err(io::ErrorKind::WouldBlock.into());
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+        fill(buf, offset, |rest, at| match read_as(&self.fd, rest, at, ReadWriteFlags::NOWAIT) {
+            // A file system that can't tell might wait, which is all the caller asks.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(Errno::WOULDBLOCK),
+            read => read,
+        })
     }
 
     fn read_once_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let mut done = 0;
-        while done < buf.len() {
-            let rest = &mut buf[done..];
-            let read = retry_on_intr(|| {
-                let mut slices = [IoSliceMut::new(rest)];
-                rustix::io::preadv2(&self.fd, &mut slices, offset + done as u64, DONT_CACHE)
-            });
-            match read {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => done += count,
-                // The system, or the file system, knows no such read.
-                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
-                    return read_exact(&self.fd, &mut buf[done..], offset + done as u64);
-                }
-                Err(error) => return Err(error.into()),
+        fill(buf, offset, |rest, at| match read_as(&self.fd, rest, at, DONT_CACHE) {
+            // The system, or the file system, knows no such read.
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
+                rustix::io::pread(&self.fd, rest, at)
             }
-        }
-        Ok(())
+            read => read,
+        })
     }
 
     fn read_new_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
@@ -335,10 +310,29 @@ impl File for DiskFile {
 }
 
 fn read_exact(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fill(buf, offset, |rest, at| rustix::io::pread(fd, rest, at))
+}
+
+/// One `preadv2` with these flags.
+fn read_as(
+    fd: &OwnedFd,
+    buf: &mut [u8],
+    offset: u64,
+    flags: ReadWriteFlags,
+) -> rustix::io::Result<usize> {
+    rustix::io::preadv2(fd, &mut [IoSliceMut::new(buf)], offset, flags)
+}
+
+/// Fills `buf` from `offset` on with what a call reads, again and again; `UnexpectedEof` when nothing is left.
+#[inline]
+fn fill(
+    buf: &mut [u8],
+    offset: u64,
+    read: impl Fn(&mut [u8], u64) -> rustix::io::Result<usize>,
+) -> io::Result<()> {
     let mut done = 0;
     while done < buf.len() {
-        let rest = &mut buf[done..];
-        match retry_on_intr(|| rustix::io::pread(fd, &mut *rest, offset + done as u64))? {
+        match retry_on_intr(|| read(&mut buf[done..], offset + done as u64))? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             count => done += count,
         }
