@@ -371,6 +371,7 @@ summary.md and pictures. `report` draws them again from runs.jsonl.
 
 Examples:
   tallybook lab list
+  tallybook lab limits --data /where/the/store/will/be
   tallybook lab run http-floor --scale small
   tallybook lab run rivals --against rocksdb-tuned,lmdb
   tallybook lab compare lab-runs/before lab-runs/after";
@@ -409,6 +410,12 @@ pub(crate) struct LabArguments {
 pub(crate) enum LabCommand {
     /// Print every experiment's name and question
     List,
+    /// Print what this machine can do: the limits that an engine's figures are read against
+    Limits {
+        /// Where the disk is measured; it takes up to 700 MB there, and gives them back
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        data: PathBuf,
+    },
     /// Make an experiment's runs, and its report
     Run(LabRunArguments),
     /// Compare the runs of two directories, or two runs.jsonl: the second with the first

@@ -14,6 +14,7 @@ pub mod keys;
 pub mod values;
 // The machine and its processes.
 pub mod machine;
+pub mod limits;
 pub mod process;
 // What is loaded.
 pub mod target;

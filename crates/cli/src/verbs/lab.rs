@@ -12,11 +12,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use tallybook_lab::bare::{Bare, BareOptions};
-use tallybook_lab::chart::{Chart as _, WIDE};
+use tallybook_lab::chart::{Chart as _, Unit, WIDE};
 use tallybook_lab::experiment::runner::{self, Bench, Programs, RUNS_FILE, Stage, Status};
 use tallybook_lab::experiment::{self, Experiment, Scale, with_repetitions};
 use tallybook_lab::history::{self, Entry};
-use tallybook_lab::record::Record;
+use tallybook_lab::limits::{self, Figure, Limit};
+use tallybook_lab::machine::machine;
+use tallybook_lab::record::{Machine, Record};
 use tallybook_lab::report::{compare as compare_records, load_records};
 use tallybook_lab::{Error, child, files};
 
@@ -33,6 +35,7 @@ const COMMAND_FILE: &str = "command.txt";
 pub(crate) fn lab(arguments: LabArguments) -> anyhow::Result<Exit> {
     match arguments.command {
         LabCommand::List => list(),
+        LabCommand::Limits { data } => print_limits(&data),
         LabCommand::Run(arguments) => run(&arguments),
         LabCommand::Compare { baseline, subject } => compare(&baseline, &subject),
         LabCommand::Report { directory } => report(&directory),
@@ -54,6 +57,34 @@ fn list() -> anyhow::Result<Exit> {
         writeln!(out, "{:width$}  {}", one.name(), one.question())?;
     }
     out.flush()?;
+    Ok(Exit::Success)
+}
+
+/// Prints the machine, and each limit as a row of a table as soon as it is known.
+fn print_limits(directory: &Path) -> anyhow::Result<Exit> {
+    let mut out = Output::new();
+    let mut head = Some(machine(Some(directory)));
+    let mut row = |limit: Limit| {
+        if let Some(Machine { cpu, cores, memory_bytes, kernel, file_system, .. }) = head.take() {
+            let memory = Unit::Bytes.format(memory_bytes as f64);
+            writeln!(out, "{cpu}, {cores} cores, {memory}, Linux {kernel}, {file_system}\n")?;
+            writeln!(out, "| limit | figure |\n| --- | ---: |")?;
+        }
+        let figure = match limit.figure {
+            Figure::Nanoseconds(ns) => Unit::Nanoseconds.format(ns),
+            Figure::BytesPerSecond(bytes) => Unit::Bytes.format(bytes) + "/s",
+            Figure::PerSecond(count) => Unit::PerSecond.format(count),
+        };
+        writeln!(out, "| {} | {figure} |", limit.what)?;
+        out.flush()
+    };
+    let mut printed = Ok(());
+    limits::measure(directory, &limits::Size::default(), &mut |limit| {
+        if printed.is_ok() {
+            printed = row(limit);
+        }
+    })?;
+    printed?;
     Ok(Exit::Success)
 }
 

@@ -44,6 +44,13 @@ fn unknown_names_list_the_known_ones() {
 }
 
 #[test]
+fn limits_of_a_directory_that_is_missing_are_not_measured() {
+    let outcome = lab(&["limits", "--data", "/nowhere/at/all"]);
+    assert!(outcome.text().is_empty(), "{}", outcome.text());
+    outcome.failure(1, "No such file");
+}
+
+#[test]
 fn missing_rivals_are_answered_with_the_command_that_builds_them() {
     let dir = Dir::new();
     let out = text(&dir.beside("runs"));

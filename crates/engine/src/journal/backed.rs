@@ -27,7 +27,7 @@ const BACKED_BYTES: u64 = 128 << 10;
 /// zeros there, fills and overwrites of 100 bytes took 0.95 of the processor time with it.
 const EXPECTED_BYTES: u64 = 320;
 
-/// No system's pages are larger, huge ones apart, which files don't get.
+/// No system's pages are larger, huge ones apart, which a file written in such pieces doesn't get.
 const PAGE_BYTES_MAX: u64 = 64 << 10;
 
 /// What a segment's file holds where nothing was stored yet, and so how that is backed.
