@@ -8,7 +8,7 @@
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use memmap2::{Mmap, MmapMut};
@@ -27,6 +27,8 @@ const PAGE_BYTES: usize = 4 << 10;
 const STRIDE_BYTES: usize = PAGE_BYTES + LINE_BYTES;
 /// What is written to the page cache when little is.
 const SMALL_BYTES: usize = 128;
+/// What an error calls a file without a name.
+const SCRATCH: &str = "a file to measure the disk with";
 /// Written at once when much is.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -86,7 +88,7 @@ pub enum Figure {
 
 /// Measures all limits, those of the disk in `directory`, and tells each as soon as it is known.
 ///
-/// `NoSpace` when the directory's disk is nearly full. Its files are removed at the end.
+/// `NoSpace` when the directory's disk is nearly full. No file is left there, however it ends.
 pub fn measure(directory: &Path, size: &Size, tell: &mut dyn FnMut(Limit)) -> Result<()> {
     let needed_bytes = (size.bytes + size.values * STRIDE_BYTES + size.writes * SMALL_BYTES) as u64;
     let available_bytes = machine::available_bytes(directory)?;
@@ -94,28 +96,30 @@ pub fn measure(directory: &Path, size: &Size, tell: &mut dyn FnMut(Limit)) -> Re
         let what = "measuring the disk".to_owned();
         return Err(Error::NoSpace { what, needed_bytes, available_bytes });
     }
-    let scratch = Scratch::new(directory)?;
+    let file = || scratch(directory);
+    // What is wrong with the directory is said before anything is measured.
+    drop(file()?);
     let mut time = |what: String, ns: f64| tell(Limit { what, figure: Figure::Nanoseconds(ns) });
     time("a look at the clock".into(), clock()?);
     for &mib in &size.memory_mib {
         let ns = random_line(mib << 20, size.steps)?;
         time(format!("a random cache line among {mib} MiB, found by the one before"), ns);
     }
-    time("a page of memory, touched for the first time".into(), first_touch(size.bytes)?);
+    let what = "a page of memory, touched for the first time and given back";
+    time(what.into(), first_touch(size.bytes)?);
 
-    let [random, in_order] = values(&scratch.file("values"), size.values)?;
+    let [random, in_order] = values(&file()?, size.values)?;
     time("4 KiB of a mapped file, read at random, each after the one before".into(), random);
     time("the same in the order of the file".into(), in_order);
-    let [cached, p50, p99] = writes(&scratch.file("writes"), size)?;
+    let [cached, p50, p99] = writes(&file()?, size)?;
     time("128 bytes written to the page cache (pwrite)".into(), cached);
     time("140 bytes written and synced (pwrite, fdatasync), median".into(), p50);
     time("the same, 99th percentile".into(), p99);
-    let [cached, synced] = stream(&scratch.file("stream"), size.bytes)?;
+    let [cached, synced] = stream(&file, size.bytes)?;
     for (what, figure) in [("written to the page cache", cached), ("and synced", synced)] {
         let what = format!("{} MB in pieces of a mebibyte, {what}", size.bytes / 1_000_000);
         tell(Limit { what, figure: Figure::BytesPerSecond(figure) });
     }
-    drop(scratch);
 
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     for threads in [cores, cores + 1] {
@@ -190,16 +194,13 @@ fn first_touch(bytes: usize) -> Result<f64> {
 
 /// Reads values of a mapped file: at random, where each place is known once the one before was read, and in the
 /// order of the file.
-fn values(path: &Path, count: usize) -> Result<[f64; 2]> {
-    let failed = || Error::io(format!("{}", path.display()));
-    let file = File::options().read(true).write(true).create_new(true).open(path);
-    let file = file.map_err(failed())?;
+fn values(file: &File, count: usize) -> Result<[f64; 2]> {
     let piece = vec![7; PIECE_BYTES];
     for offset in (0..count * STRIDE_BYTES).step_by(PIECE_BYTES) {
-        file.write_all_at(&piece, offset as u64).map_err(failed())?;
+        file.write_all_at(&piece, offset as u64).map_err(Error::io(SCRATCH))?;
     }
-    // SAFETY: nobody else knows of the file, and it stays as it is while the map lives.
-    let map = unsafe { Mmap::map(&file) }.map_err(failed())?;
+    // SAFETY: the file has no name, so that nobody else can open it, and it stays as it is while the map lives.
+    let map = unsafe { Mmap::map(file) }.map_err(Error::io(SCRATCH))?;
     let read = |position: usize| -> u64 {
         let words = map[position * STRIDE_BYTES..][..PAGE_BYTES].as_chunks::<8>().0;
         words.iter().fold(0, |sum, word| sum ^ u64::from_le_bytes(*word))
@@ -221,27 +222,25 @@ fn values(path: &Path, count: usize) -> Result<[f64; 2]> {
 }
 
 /// Small writes, and the median and 99th percentile of those that are synced.
-fn writes(path: &Path, size: &Size) -> Result<[f64; 3]> {
-    let failed = || Error::io(format!("{}", path.display()));
-    let file = File::create_new(path).map_err(failed())?;
+fn writes(file: &File, size: &Size) -> Result<[f64; 3]> {
     let (small, synced) = ([1; SMALL_BYTES], [2; 140]);
     // The pages are there before anything is timed, and no larger than those that small writes make.
     let end = size.writes * SMALL_BYTES;
     for at in (0..end).step_by(PAGE_BYTES) {
-        file.write_all_at(&[0; PAGE_BYTES], at as u64).map_err(failed())?;
+        file.write_all_at(&[0; PAGE_BYTES], at as u64).map_err(Error::io(SCRATCH))?;
     }
     let cached = least(size.writes, || {
         (0..end)
             .step_by(SMALL_BYTES)
             .try_for_each(|at| file.write_all_at(&small, at as u64))
-            .map_err(failed())
+            .map_err(Error::io(SCRATCH))
     })?;
-    file.sync_data().map_err(failed())?;
+    file.sync_data().map_err(Error::io(SCRATCH))?;
     let mut times = Vec::with_capacity(size.syncs);
     for at in 0..size.syncs {
         let started = Instant::now();
-        file.write_all_at(&synced, (at * synced.len() % end) as u64).map_err(failed())?;
-        file.sync_data().map_err(failed())?;
+        file.write_all_at(&synced, (at * synced.len() % end) as u64).map_err(Error::io(SCRATCH))?;
+        file.sync_data().map_err(Error::io(SCRATCH))?;
         times.push(started.elapsed().as_nanos() as f64);
     }
     times.sort_by(f64::total_cmp);
@@ -250,23 +249,21 @@ fn writes(path: &Path, size: &Size) -> Result<[f64; 3]> {
 }
 
 /// Writes much to a new file, and syncs it: bytes a second of the one, and of both.
-fn stream(path: &Path, bytes: usize) -> Result<[f64; 2]> {
-    let failed = || Error::io(format!("{}", path.display()));
+fn stream(new_file: &dyn Fn() -> Result<File>, bytes: usize) -> Result<[f64; 2]> {
     let piece = vec![3; PIECE_BYTES];
     let mut best = [0.0f64; 2];
     for _ in 0..ROUNDS {
-        let file = File::create_new(path).map_err(failed())?;
+        let file = new_file()?;
         let started = Instant::now();
         for offset in (0..bytes).step_by(PIECE_BYTES) {
-            file.write_all_at(&piece, offset as u64).map_err(failed())?;
+            file.write_all_at(&piece, offset as u64).map_err(Error::io(SCRATCH))?;
         }
         let cached = started.elapsed();
-        file.sync_data().map_err(failed())?;
+        file.sync_data().map_err(Error::io(SCRATCH))?;
         let both = [cached, started.elapsed()];
         for (best, time) in best.iter_mut().zip(both) {
             *best = best.max(bytes as f64 / time.as_secs_f64());
         }
-        fs::remove_file(path).map_err(failed())?;
     }
     Ok(best)
 }
@@ -299,27 +296,14 @@ fn gaps(threads: usize, busy: Duration) -> Gaps {
     }
 }
 
-/// A directory of files that go with it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(parent: &Path) -> Result<Scratch> {
-        let path = parent.join(format!("tallybook-limits-{}", std::process::id()));
-        fs::create_dir(&path).map_err(Error::io(format!("{}", path.display())))?;
-        Ok(Scratch(path))
-    }
-
-    /// The path of one.
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What is left of it is in the way of nobody.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A file without a name: it goes when it is closed, however that comes.
+fn scratch(directory: &Path) -> Result<File> {
+    let path = directory.join(format!("tallybook-limits-{}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path);
+    let failed = || Error::io(path.display().to_string());
+    let file = file.map_err(failed())?;
+    fs::remove_file(&path).map_err(failed())?;
+    Ok(file)
 }
 
 #[cfg(test)]
