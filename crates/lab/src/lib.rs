@@ -14,12 +14,13 @@ pub mod keys;
 pub mod values;
 // The machine and its processes.
 pub mod machine;
-pub mod limits;
 pub mod process;
 // What is loaded.
 pub mod target;
 // What can be said of repeated runs.
 pub mod statistics;
+// What the machine can do, whatever is loaded.
+pub mod limits;
 // Loading it.
 pub mod workload;
 pub mod load;

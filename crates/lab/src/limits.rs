@@ -16,6 +16,7 @@ use memmap2::{Mmap, MmapMut};
 use crate::error::{Error, Result};
 use crate::keys::Permutation;
 use crate::machine;
+use crate::statistics::quantile;
 
 /// Rounds, of which the least counts.
 const ROUNDS: usize = 3;
@@ -243,9 +244,8 @@ fn writes(file: &File, size: &Size) -> Result<[f64; 3]> {
         file.sync_data().map_err(Error::io(SCRATCH))?;
         times.push(started.elapsed().as_nanos() as f64);
     }
-    times.sort_by(f64::total_cmp);
-    let percentile = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-    Ok([cached, percentile(0.5), percentile(0.99)])
+    let share = |share| quantile(&times, share).unwrap_or(0.0);
+    Ok([cached, share(0.5), share(0.99)])
 }
 
 /// Writes much to a new file, and syncs it: bytes a second of the one, and of both.

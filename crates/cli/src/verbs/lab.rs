@@ -18,8 +18,8 @@ use tallybook_lab::experiment::{self, Experiment, Scale, with_repetitions};
 use tallybook_lab::history::{self, Entry};
 use tallybook_lab::limits::{self, Figure, Limit};
 use tallybook_lab::machine::machine;
-use tallybook_lab::record::{Machine, Record};
-use tallybook_lab::report::{compare as compare_records, load_records};
+use tallybook_lab::record::Record;
+use tallybook_lab::report::{compare as compare_records, load_records, machine_text};
 use tallybook_lab::{Error, child, files};
 
 use crate::arguments::{LabArguments, LabCommand, LabRunArguments};
@@ -65,9 +65,8 @@ fn print_limits(directory: &Path) -> anyhow::Result<Exit> {
     let mut out = Output::new();
     let mut head = Some(machine(Some(directory)));
     let mut row = |limit: Limit| {
-        if let Some(Machine { cpu, cores, memory_bytes, kernel, file_system, .. }) = head.take() {
-            let memory = Unit::Bytes.format(memory_bytes as f64);
-            writeln!(out, "{cpu}, {cores} cores, {memory}, Linux {kernel}, {file_system}\n")?;
+        if let Some(machine) = head.take() {
+            writeln!(out, "{}\n", machine_text(&machine))?;
             writeln!(out, "| limit | figure |\n| --- | ---: |")?;
         }
         let figure = match limit.figure {

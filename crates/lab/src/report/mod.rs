@@ -18,5 +18,6 @@ pub use curves::{percentile_points, time_points};
 pub use document::{FlameGraph, Report};
 pub use metric::{Measure, Metric};
 pub use records::{case_name, load_records};
+pub use setup::machine_text;
 pub use table::Table;
 pub(crate) use verdicts::p_text;

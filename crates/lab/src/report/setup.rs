@@ -113,7 +113,8 @@ pub(super) fn time_span(records: &[Record]) -> String {
     }
 }
 
-fn machine_text(machine: &Machine) -> String {
+/// A machine in one line.
+pub fn machine_text(machine: &Machine) -> String {
     let memory = Unit::Bytes.format(machine.memory_bytes as f64);
     let mut parts = vec![
         format!("{} cores of {}", machine.cores, machine.cpu),
