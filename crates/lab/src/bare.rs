@@ -9,7 +9,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub struct BareOptions {
     /// Bytes of every value. Default 100.
     pub body_bytes: usize,
     /// How many prefilled keys, of a spec's usual length, a hash map holds, which then has the values of gets
-    /// and heads. Default none: each answer is the constant.
+    /// and heads, and takes those of puts. Default none: each answer is the constant.
     pub keys: u64,
     /// By how much every answer is delayed. Default not at all.
     pub delay: Duration,
@@ -184,7 +184,7 @@ async fn serve(
 #[derive(Debug)]
 struct Answers {
     value: Bytes,
-    values: Option<HashMap<Vec<u8>, Bytes>>,
+    values: Option<RwLock<HashMap<Vec<u8>, Bytes>>>,
     delay: Duration,
     pause: Option<(Duration, Duration)>,
     first_at: Mutex<Option<Instant>>,
@@ -200,7 +200,7 @@ impl Answers {
             (key, Bytes::from(value.clone()))
         };
         Answers {
-            values: (options.keys > 0).then(|| (0..options.keys).map(entry).collect()),
+            values: (options.keys > 0).then(|| RwLock::new((0..options.keys).map(entry).collect())),
             value: Bytes::from(value),
             delay: options.delay,
             pause: options.pause,
@@ -209,10 +209,21 @@ impl Answers {
     }
 
     /// What is answered to a query of `id=KEY`.
-    fn find(&self, query: Option<&str>) -> Option<&Bytes> {
+    fn find(&self, query: Option<&str>) -> Option<Bytes> {
         match &self.values {
-            None => Some(&self.value),
-            Some(values) => values.get(query?.strip_prefix("id=")?.as_bytes()),
+            None => Some(self.value.clone()),
+            Some(values) => {
+                let values = values.read().unwrap_or_else(PoisonError::into_inner);
+                values.get(key_of(query)?).cloned()
+            }
+        }
+    }
+
+    /// Takes a value, if there is a map for it. Copied, so that it keeps no connection's buffer.
+    fn take(&self, query: Option<&str>, value: &[u8]) {
+        if let (Some(values), Some(key)) = (&self.values, key_of(query)) {
+            let (key, value) = (key.to_vec(), Bytes::copy_from_slice(value));
+            values.write().unwrap_or_else(PoisonError::into_inner).insert(key, value);
         }
     }
 
@@ -222,7 +233,7 @@ impl Answers {
     ) -> std::result::Result<Response<Value>, Infallible> {
         let (status, value) = match *request.method() {
             Method::GET | Method::HEAD => match self.find(request.uri().query()) {
-                Some(value) => (StatusCode::OK, value.clone()),
+                Some(value) => (StatusCode::OK, value),
                 None => (StatusCode::NOT_FOUND, Bytes::new()),
             },
             Method::PUT => (StatusCode::CREATED, Bytes::new()),
@@ -230,9 +241,16 @@ impl Answers {
             _ => (StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),
         };
         let came = Instant::now();
-        let mut body = request.into_body();
+        let (head, mut body) = request.into_parts();
         if !body.is_end_stream() {
-            while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
+            let mut pieces = Vec::new();
+            while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+                pieces.extend(frame.into_data());
+            }
+            match &pieces[..] {
+                [value] => self.take(head.uri.query(), value),
+                pieces => self.take(head.uri.query(), &pieces.concat()),
+            }
         }
         if !self.delay.is_zero() {
             wait_until(came + self.delay).await;
@@ -248,6 +266,11 @@ impl Answers {
         *response.status_mut() = status;
         Ok(response)
     }
+}
+
+/// The key in a query of `id=KEY`.
+fn key_of(query: Option<&str>) -> Option<&[u8]> {
+    Some(query?.strip_prefix("id=")?.as_bytes())
 }
 
 async fn wait_until(due: Instant) {

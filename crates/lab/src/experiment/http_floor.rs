@@ -1,8 +1,8 @@
 //! `http-floor`: how much of a request's cost is HTTP itself, and how much is ours.
 //!
-//! The floor is a bare hyper server that stores nothing and answers a constant. Reads are also made from one
-//! that answers from a hash map in memory, the least that a store can be: what it takes more than the floor
-//! are the waits for memory of a key and its value. Our blocks are in memory, and the tree is at rest, before
+//! The floor is a bare hyper server that stores nothing and answers a constant. Beside it is one that has a hash
+//! map in memory, the least that a store can be: what it takes more than the floor are the waits for memory of
+//! a key and its value. Our blocks are in memory, and the tree is at rest, before
 //! a run begins; a server that is written to isn't the one that is read from, whose cache it would empty. What
 //! reading a block or passing a run costs is for other experiments to say.
 //! Answers of ours are verified, the floor's can't be. Any other server that speaks `/v0` can be loaded beside
@@ -100,7 +100,7 @@ impl Experiment for HttpFloor {
                         spec,
                     };
                     let floor = floor_of(&ours, floor_bytes, format!("bare {floor_bytes}"));
-                    let map = (!workload.writes()).then(|| map_of(&floor));
+                    let map = map_of(&floor);
                     let others = against.iter().map(|url| PlannedRun {
                         subject: Subject::Url { url: url.clone() },
                         target: url.clone(),
@@ -108,7 +108,7 @@ impl Experiment for HttpFloor {
                         ..ours.clone()
                     });
                     let all: Vec<_> =
-                        [ours.clone(), floor].into_iter().chain(map).chain(others).collect();
+                        [ours.clone(), floor, map].into_iter().chain(others).collect();
                     runs.extend(in_turn(&all, repetition));
                 }
             }
@@ -251,12 +251,14 @@ pub(super) fn floor_of(ours: &PlannedRun, body_bytes: u32, server: String) -> Pl
     }
 }
 
-/// The same run against the floor with a hash map of the keys, which answers what it finds.
+/// The same run against the floor with a hash map of the keys, which answers what it finds and takes what is
+/// put: another for writes than for reads, as with ours.
 pub(super) fn map_of(floor: &PlannedRun) -> PlannedRun {
+    let use_of = if floor.spec.workload.writes() { "written" } else { "read" };
     PlannedRun {
         subject: Subject::Bare { body_bytes: VALUE_BYTES, keys: floor.spec.keys },
         target: MAP.to_owned(),
-        shared_store: Some(MAP.to_owned()),
+        shared_store: Some(format!("{MAP} {use_of}")),
         ..floor.clone()
     }
 }

@@ -96,7 +96,8 @@ pub enum Subject {
     Bare {
         /// Bytes of every value.
         body_bytes: u32,
-        /// Keys of a hash map that has the values of reads; 0: each answer is a constant.
+        /// Keys of a hash map that has the values of reads and takes those of puts; 0: each answer is a
+        /// constant.
         keys: u64,
     },
 }

@@ -46,6 +46,19 @@ fn bare_server_answers_from_a_hash_map() {
     }
 }
 
+/// What is put is what is read: every key is put, and every value compared.
+#[test]
+fn bare_server_keeps_what_is_put_in_its_hash_map() {
+    let bare = Bare::start(BareOptions { keys: 1, ..BareOptions::default() }).unwrap();
+    let target = HttpTarget::new(&bare.url()).unwrap();
+    for (workload, kind) in [(Workload::FillSeq, "put"), (Workload::ReadRandom, "get")] {
+        let loaded = run(&target, &Spec { keys: 300, ..tiny(workload) });
+        assert!(loaded.error.is_none(), "{workload:?}: {:?}", loaded.error);
+        let kind = &loaded.outcome.kinds[kind];
+        assert!(kind.count >= 300 && kind.missed == 0 && kind.errors.is_empty(), "{kind:?}");
+    }
+}
+
 #[test]
 fn plain_server() {
     check(Manner::Plain);
