@@ -67,10 +67,10 @@ fn servers_are_measured_reported_and_compared() {
     let arguments = ["run", "http-floor", "--scale", "tiny", "--repetitions", "1", "--out", &out];
     let made = lab(&arguments).success();
     assert!(made.text().contains("times the CPU time") && made.stderr.contains("left"));
-    assert_eq!(lines(&out), 22);
+    assert_eq!(lines(&out), 24);
     let again = lab(&arguments).success();
-    assert!(again.stderr.contains("22 of 22 runs were there already"), "{again:?}");
-    assert_eq!(lines(&out), 22);
+    assert!(again.stderr.contains("24 of 24 runs were there already"), "{again:?}");
+    assert_eq!(lines(&out), 24);
 
     let page = dir.beside("floor").join("report.html");
     let first = fs::read_to_string(&page).unwrap();
@@ -110,7 +110,7 @@ fn an_interrupt_keeps_what_is_done_and_the_same_command_goes_on() {
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
-    assert!(line.starts_with("1/22 "), "{line}");
+    assert!(line.starts_with("1/24 "), "{line}");
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let rest: Vec<String> = stderr.lines().map(Result::unwrap).collect();
     let outcome = child.wait_with_output().unwrap();
