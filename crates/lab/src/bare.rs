@@ -219,11 +219,10 @@ impl Answers {
         }
     }
 
-    /// Takes a value, if there is a map for it. Copied, so that it keeps no connection's buffer.
-    fn take(&self, query: Option<&str>, value: &[u8]) {
+    /// Takes a value, if there is a map for it.
+    fn take(&self, query: Option<&str>, value: Bytes) {
         if let (Some(values), Some(key)) = (&self.values, key_of(query)) {
-            let (key, value) = (key.to_vec(), Bytes::copy_from_slice(value));
-            values.write().unwrap_or_else(PoisonError::into_inner).insert(key, value);
+            values.write().unwrap_or_else(PoisonError::into_inner).insert(key.to_vec(), value);
         }
     }
 
@@ -241,16 +240,19 @@ impl Answers {
             _ => (StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),
         };
         let came = Instant::now();
+        let is_kept = self.values.is_some() && *request.method() == Method::PUT;
         let (head, mut body) = request.into_parts();
+        // A copy, so that what is kept keeps no connection's buffer.
+        let mut kept = Vec::new();
         if !body.is_end_stream() {
-            let mut pieces = Vec::new();
             while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-                pieces.extend(frame.into_data());
+                if let Some(piece) = frame.data_ref().filter(|_| is_kept) {
+                    kept.extend_from_slice(piece);
+                }
             }
-            match &pieces[..] {
-                [value] => self.take(head.uri.query(), value),
-                pieces => self.take(head.uri.query(), &pieces.concat()),
-            }
+        }
+        if is_kept {
+            self.take(head.uri.query(), Bytes::from(kept));
         }
         if !self.delay.is_zero() {
             wait_until(came + self.delay).await;

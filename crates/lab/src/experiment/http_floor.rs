@@ -2,9 +2,9 @@
 //!
 //! The floor is a bare hyper server that stores nothing and answers a constant. Beside it is one that has a hash
 //! map in memory, the least that a store can be: what it takes more than the floor are the waits for memory of
-//! a key and its value. Our blocks are in memory, and the tree is at rest, before
-//! a run begins; a server that is written to isn't the one that is read from, whose cache it would empty. What
-//! reading a block or passing a run costs is for other experiments to say.
+//! a key and its value. Our blocks are in memory, and the tree is at rest, before a run begins; a server that is
+//! written to isn't the one that is read from, whose cache it would empty. What reading a block or passing a run
+//! costs is for other experiments to say.
 //! Answers of ours are verified, the floor's can't be. Any other server that speaks `/v0` can be loaded beside
 //! them, by its URL: it is filled with the same keys, and keeps them afterwards.
 
@@ -92,9 +92,7 @@ impl Experiment for HttpFloor {
                             cache_bytes: CACHE_BYTES,
                             durability: Durability::Os,
                         },
-                        shared_store: Some(
-                            if workload.writes() { "written" } else { "read" }.to_owned(),
-                        ),
+                        shared_store: Some(use_of(workload).to_owned()),
                         is_profiled: false,
                         memory_bytes_max: None,
                         spec,
@@ -239,6 +237,11 @@ impl Experiment for HttpFloor {
     }
 }
 
+/// What a server is for: one that is written to isn't read from.
+fn use_of(workload: Workload) -> &'static str {
+    if workload.writes() { "written" } else { "read" }
+}
+
 /// The same run against the floor, which stores nothing: `server` names the one that is asked.
 pub(super) fn floor_of(ours: &PlannedRun, body_bytes: u32, server: String) -> PlannedRun {
     PlannedRun {
@@ -254,11 +257,10 @@ pub(super) fn floor_of(ours: &PlannedRun, body_bytes: u32, server: String) -> Pl
 /// The same run against the floor with a hash map of the keys, which answers what it finds and takes what is
 /// put: another for writes than for reads, as with ours.
 pub(super) fn map_of(floor: &PlannedRun) -> PlannedRun {
-    let use_of = if floor.spec.workload.writes() { "written" } else { "read" };
     PlannedRun {
         subject: Subject::Bare { body_bytes: VALUE_BYTES, keys: floor.spec.keys },
         target: MAP.to_owned(),
-        shared_store: Some(format!("{MAP} {use_of}")),
+        shared_store: Some(format!("{MAP} {}", use_of(floor.spec.workload))),
         ..floor.clone()
     }
 }
