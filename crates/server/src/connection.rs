@@ -4,6 +4,7 @@
 //! 2. Meanwhile the watchdog may end it, and a drain tells hyper to end after the request under way.
 //! 3. What only the end can say is said: the filter's refusal, or that time ran out.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -56,7 +57,7 @@ pub(crate) async fn serve<E: Engine>(
     link: Rc<Link>,
     way: (Listener, Option<Arc<Door>>),
     protocol: &http1::Builder,
-    draining: impl Fn() -> bool,
+    draining: &Cell<bool>,
 ) {
     let limits = HeadLimits {
         request_line_bytes_max: api.options.limits.request_line_bytes_max,
@@ -78,7 +79,7 @@ pub(crate) async fn serve<E: Engine>(
         if link.waker.borrow().is_none() {
             *link.waker.borrow_mut() = Some(cx.waker().clone());
         }
-        if !told_to_end && draining() {
+        if !told_to_end && draining.get() {
             told_to_end = true;
             Pin::new(&mut connection).graceful_shutdown();
         }

@@ -221,10 +221,9 @@ impl<E: Engine> Local<E> {
         let guard = Served { local: self.clone(), id, _slot: slot };
         tokio::task::spawn_local(async move {
             let local = &guard.local;
-            let draining = || local.draining.get();
             let api = local.api.clone();
             let way = (local.kind, local.door.clone());
-            connection::serve(stream, api, link, way, &local.protocol, draining).await;
+            connection::serve(stream, api, link, way, &local.protocol, &local.draining).await;
         });
     }
 
