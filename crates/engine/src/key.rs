@@ -106,6 +106,10 @@ pub fn same(a: &[u8], b: &[u8]) -> bool {
         return false;
     }
     let same = match a.len() {
+        0 => Some(true),
+        1 => ends::<1>(a, b),
+        2..=3 => ends::<2>(a, b),
+        4..=7 => ends::<4>(a, b),
         8..=16 => ends::<8>(a, b),
         17..=32 => ends::<16>(a, b),
         _ => None,
