@@ -304,6 +304,33 @@ mod tests {
     }
 
     #[test]
+    fn keys_with_long_names_are_in_order() {
+        let (mut writer, memtable) = memtable();
+        let mut expected = Vec::new();
+        for at in 0..4000_u64 {
+            // Names within names, deeper than there are words; keys that end where others go on in zeros; and
+            // several versions of some.
+            let name = "deep in/".repeat(at as usize % 13);
+            let end = &scattered(at % 200)[..1 + at as usize % 5];
+            let key = [name.as_bytes(), &[0; 9][..at as usize % 10], end].concat();
+            put(&mut writer, &key, at + 1);
+            expected.push((key, SEQNO_MAX - (at + 1)));
+        }
+        expected.sort();
+        let mut iter = cursor(&memtable);
+        iter.seek_to_first().unwrap();
+        for expected in &expected {
+            assert_eq!((iter.user_key(), SEQNO_MAX - iter.seqno()), (&expected.0[..], expected.1));
+            iter.next().unwrap();
+        }
+        assert!(!iter.valid());
+        for (key, age) in &expected {
+            iter.seek(key, SEQNO_MAX - age).unwrap();
+            assert_eq!((iter.user_key(), SEQNO_MAX - iter.seqno()), (&key[..], *age));
+        }
+    }
+
+    #[test]
     fn looks_between_writes_leave_few_runs() {
         let (mut writer, memtable) = memtable();
         for at in 0..5000_u64 {
