@@ -67,7 +67,7 @@ impl<S: InternalIterator> MergingIterator<S> {
         MergingIterator {
             tree: vec![NOBODY; sources.len()],
             stretch: Vec::new(),
-            shared: Vec::with_capacity(sources.len()),
+            shared: Vec::new(),
             live: 0,
             direction: Direction::Forward,
             sources,
@@ -177,9 +177,14 @@ impl<S: InternalIterator> MergingIterator<S> {
     fn rebuild(&mut self, direction: Direction) {
         self.direction = direction;
         self.live = self.sources.iter().filter(|source| source.valid()).count();
-        if self.live > 0 {
-            self.choose_stretch();
+        if self.live <= 1 {
+            // It wins as long as it lasts.
+            if let Some(source) = self.sources.iter().position(S::valid) {
+                self.tree[0] = Player { rank: 0, source };
+            }
+            return;
         }
+        self.choose_stretch();
         self.tree.fill(NOBODY);
         for source in 0..self.sources.len() {
             self.enter(self.player(source));
