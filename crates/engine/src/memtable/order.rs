@@ -111,9 +111,7 @@ impl<'a> Written<'a> {
 
     fn sort(self, arena: &Arena) -> Run {
         let Written { common, mut records, stale } = self;
-        for (word, record) in &mut records[..stale] {
-            *word = key::word(arena.record(*record).key(), common.len());
-        }
+        set_words(arena, &mut records[..stale], common.len());
         sort(arena, &mut records, common.len(), WORDS_MAX);
         Run { common: common.into(), records: records.into() }
     }
@@ -132,11 +130,16 @@ fn sort(arena: &Arena, records: &mut [(u64, RecordRef)], common: usize, words: u
             continue;
         }
         let before = same[0].0;
-        for (word, record) in &mut *same {
-            *word = key::word(arena.record(*record).key(), longer);
-        }
+        set_words(arena, same, longer);
         sort(arena, same, longer, words - 1);
         same.iter_mut().for_each(|(word, _)| *word = before);
+    }
+}
+
+/// Makes the words of records anew, of the bytes behind the first `common` of their keys.
+fn set_words(arena: &Arena, records: &mut [(u64, RecordRef)], common: usize) {
+    for (word, record) in records {
+        *word = key::word(arena.record(*record).key(), common);
     }
 }
 
