@@ -150,37 +150,45 @@ fn shared_bytes(arena: &Arena, records: &[(u64, RecordRef)]) -> usize {
     records.iter().map(shared).min().unwrap_or(0)
 }
 
+/// How many records at the front `before` holds for, as `partition_point`, in steps that double: few where
+/// they are few.
+fn gallop<T>(records: &[T], before: impl Fn(&T) -> bool) -> usize {
+    let mut end = 1;
+    while records.get(end - 1).is_some_and(&before) {
+        end *= 2;
+    }
+    let start = end / 2;
+    start + records[start..records.len().min(end)].partition_point(before)
+}
+
 impl Run {
     fn merge(arena: &Arena, left: &Run, right: &Run) -> Run {
         let same = key::common_prefix(&left.common, &right.common);
-        let mut merged = Vec::with_capacity(left.records.len() + right.records.len());
         let (older, newer) = (left.behind(arena, same), right.behind(arena, same));
-        let (mut a, mut b) = (&older[..], &newer[..]);
-        while let (Some((&x, rest_a)), Some((&y, rest_b))) = (a.split_first(), b.split_first()) {
-            let order = x.0.cmp(&y.0).then_with(|| compare_whole(arena, x.1, y.1));
-            if order == Ordering::Less {
-                merged.push(x);
-                a = rest_a;
-            } else {
-                merged.push(y);
-                b = rest_b;
-            }
+        let mut merged = Vec::with_capacity(older.len() + newer.len());
+        let mut older = &older[..];
+        for &(word, record) in &newer[..] {
+            let before = |&(other_word, other): &_| {
+                let order = u64::cmp(&other_word, &word);
+                order.then_with(|| compare_whole(arena, other, record)) == Ordering::Less
+            };
+            let (first, rest) = older.split_at(gallop(older, before));
+            merged.extend_from_slice(first);
+            merged.push((word, record));
+            older = rest;
         }
-        merged.extend_from_slice(a);
-        merged.extend_from_slice(b);
+        merged.extend_from_slice(older);
         Run { common: left.common[..same].into(), records: merged.into() }
     }
 
-    /// The records with the prefixes behind the first `common` bytes.
+    /// The records with the words behind the first `common` bytes.
     fn behind(&self, arena: &Arena, common: usize) -> Cow<'_, [(u64, RecordRef)]> {
         if common == self.common.len() {
             return Cow::Borrowed(&self.records);
         }
-        let shifted = self
-            .records
-            .iter()
-            .map(|&(_, record)| (key::word(arena.record(record).key(), common), record));
-        Cow::Owned(shifted.collect())
+        let mut records = self.records.to_vec();
+        set_words(arena, &mut records, common);
+        Cow::Owned(records)
     }
 
     /// How many records come before (`user_key`, `seqno`).
