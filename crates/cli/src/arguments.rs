@@ -386,12 +386,14 @@ target that died, makes its run invalid, and the exit code 1.
 
 For rivals, --against names engines (rocksdb, rocksdb-tuned, rocksdb-blob, leveldb, fjall,
 fjall-blob, lmdb, redb, sled, sled-buffered, or tallybook for none), and `core` leaves the core
-workloads at 100-byte values. They are in a program that is built apart, see rivals/README.md: it is
-found at rivals/target/release/rivals, or where the variable TALLYBOOK_RIVALS says.
+workloads at 100-byte values, and with `names` keys have 32 bytes and begin with names, as where tables
+share a store: --against core,names,lmdb. Engines are in a program that is built apart, see
+rivals/README.md: it is found at rivals/target/release/rivals, or where TALLYBOOK_RIVALS says.
 
 For builds, --against names the file of another build of this program, with a slash in it, and the
 workloads, as WORKLOAD or WORKLOAD:BYTES (of a value): --against ./before,overwrite,readrandom:4096.
-With no program this one is compared with itself, with no workload the core ones are made.
+With no program this one is compared with itself, with no workload the core ones are made, and with
+`names` as above.
 
 For kfs, --against names stores of files (kfs, leveldb, or tallybook for none). KFS is a package of
 npm: npm install --prefix rivals/kfs. LevelDB is in the rivals' program.";

@@ -193,10 +193,10 @@ struct Answers {
 impl Answers {
     fn new(options: &BareOptions) -> Answers {
         let value = vec![b'x'; options.body_bytes];
-        let key_bytes = Spec::default().key_bytes as usize;
+        let shape = Spec::default().key_shape();
         let entry = |index| {
             let mut key = Vec::new();
-            KeyNumber::present(index).write(key_bytes, &mut key);
+            shape.write(KeyNumber::present(index), &mut key);
             (key, Bytes::from(value.clone()))
         };
         Answers {

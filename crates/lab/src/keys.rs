@@ -5,9 +5,14 @@
 //!
 //! ```text
 //! number = index (56 bits) | place (8 bits): 0x40 absent, 0x80 prefilled, 0x81.. inserted later
+//! key    = front | 11 digits of 6 bits, the last of the number
+//! front  = zeros, or a name that 65,536 keys have in common, as those of a table in a store of many:
+//!          3 digits that count the names | letters | '.'
 //! ```
 //!
 //! Invariant: the bytes of keys order as their numbers do, and need no escaping in a URL.
+
+use std::ops::RangeInclusive;
 
 use crate::error::{Error, Result};
 
@@ -19,6 +24,21 @@ const DIGITS_MAX: usize = 11;
 const PLACE_BITS: u32 = 8;
 const PLACE_ABSENT: u64 = 0x40;
 const PLACE_PREFILLED: u64 = 0x80;
+/// Keys that have a name in common: 16 bits of their index.
+const KEYS_OF_A_NAME_BITS: u32 = 16;
+/// Digits of a name that count it, and the bits that they hold.
+const NAME_DIGITS: usize = 3;
+const NAME_BITS: u32 = 6 * NAME_DIGITS as u32;
+/// What a name ends with: no digit, and it stands for itself in a URL.
+const NAME_END: &[u8] = b".";
+/// Letters that one mixed number makes.
+const LETTERS_OF_A_MIX: usize = 10;
+/// Longest name.
+const NAME_BYTES_MAX: usize = 64;
+/// Bytes of a key that begins with a name.
+const NAMED_BYTES: RangeInclusive<usize> =
+    NAME_DIGITS + NAME_END.len() + DIGITS_MAX..=NAME_BYTES_MAX + DIGITS_MAX;
+
 /// Inserts that fit between two prefilled keys.
 const INSERTS_BETWEEN: u64 = 0xff - PLACE_PREFILLED;
 
@@ -59,27 +79,61 @@ impl KeyNumber {
     pub fn get(self) -> u64 {
         self.0
     }
+}
 
-    /// Its bytes, `key_bytes` of them, in place of another key's or nothing.
-    pub fn write(self, key_bytes: usize, key: &mut Vec<u8>) {
-        // The padding stays as it is when a key is written over another of its length.
-        if key.len() != key_bytes {
+/// What the bytes of keys look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyShape {
+    /// Bytes of a key.
+    pub bytes: usize,
+    /// Whether keys begin with names, instead of zeros.
+    pub is_named: bool,
+}
+
+impl KeyShape {
+    /// The shape of this key.
+    pub fn of(key: &[u8]) -> KeyShape {
+        let front = key.len().saturating_sub(DIGITS_MAX);
+        KeyShape { bytes: key.len(), is_named: key[..front].ends_with(NAME_END) }
+    }
+
+    /// Refuses a length too short for this many keys.
+    pub fn check(self, keys: u64) -> Result<()> {
+        let digits_bits = 6 * self.bytes.min(DIGITS_MAX) as u32;
+        let index_bits = match self.is_named {
+            true if !NAMED_BYTES.contains(&self.bytes) => {
+                let (least, most) = (NAMED_BYTES.start(), NAMED_BYTES.end());
+                let what = format!("keys that begin with names have {least} to {most} bytes");
+                return Err(Error::Invalid(what));
+            }
+            true => NAME_BITS + KEYS_OF_A_NAME_BITS,
+            false => (digits_bits.min(64) - PLACE_BITS).min(48),
+        };
+        if keys > 1 << index_bits {
+            let what = format!("{keys} keys don't fit into keys of {} bytes", self.bytes);
+            return Err(Error::Invalid(what));
+        }
+        Ok(())
+    }
+
+    /// The bytes of the key of this number, in place of another key's of this shape or nothing.
+    pub fn write(self, number: KeyNumber, key: &mut Vec<u8>) {
+        // Zeros in front stay as they are when a key is written over another.
+        if key.len() != self.bytes {
             key.clear();
-            key.resize(key_bytes, DIGITS[0]);
+            key.resize(self.bytes, DIGITS[0]);
         }
-        let mut rest = self.0;
-        for digit in key.iter_mut().rev().take(DIGITS_MAX) {
-            *digit = DIGITS[(rest & 63) as usize];
-            rest >>= 6;
+        let (front, digits) = key.split_at_mut(self.bytes.saturating_sub(DIGITS_MAX));
+        if self.is_named {
+            write_name(number.index() >> KEYS_OF_A_NAME_BITS, front);
         }
+        write_digits(number.0, digits);
     }
 
     /// The number of a key that `write` made; `None` for other bytes.
-    pub fn read(key: &[u8]) -> Option<KeyNumber> {
-        let digits = key.len().min(DIGITS_MAX);
-        let (padding, digits) = key.split_at(key.len() - digits);
-        let is_padded = padding.iter().fold(true, |is, &byte| is & (byte == DIGITS[0]));
-        if digits.is_empty() || !is_padded {
+    pub fn read(self, key: &[u8]) -> Option<KeyNumber> {
+        let (front, digits) = key.split_at(key.len().saturating_sub(DIGITS_MAX));
+        if digits.is_empty() || key.len() != self.bytes {
             return None;
         }
         // No branch for each digit: this is done for each key that a scan shows. Eleven digits are 66
@@ -92,7 +146,42 @@ impl KeyNumber {
             number = number << 6 | u64::from(digit);
         }
         let fits = digits.len() < DIGITS_MAX || DIGIT_OF[usize::from(digits[0])] < 16;
-        (seen & NO_DIGIT == 0 && fits).then_some(KeyNumber(number))
+        let number = KeyNumber(number);
+        let is_front = match self.is_named {
+            false => front.iter().fold(true, |is, &byte| is & (byte == DIGITS[0])),
+            true => is_name(number.index() >> KEYS_OF_A_NAME_BITS, front),
+        };
+        (seen & NO_DIGIT == 0 && fits && is_front).then_some(number)
+    }
+}
+
+/// The last digits of a number.
+fn write_digits(mut number: u64, digits: &mut [u8]) {
+    for digit in digits.iter_mut().rev() {
+        *digit = DIGITS[(number & 63) as usize];
+        number >>= 6;
+    }
+}
+
+/// The `nth` name: names order as their numbers, and are of as many bytes as there is room for.
+fn write_name(nth: u64, name: &mut [u8]) {
+    let (name, end) = name.split_at_mut(name.len() - NAME_END.len());
+    end.copy_from_slice(NAME_END);
+    let (count, letters) = name.split_at_mut(NAME_DIGITS);
+    write_digits(nth, count);
+    for (at, letters) in letters.chunks_mut(LETTERS_OF_A_MIX).enumerate() {
+        write_digits(mix(nth ^ (at as u64) << 32), letters);
+    }
+}
+
+fn is_name(nth: u64, bytes: &[u8]) -> bool {
+    let mut name = [0; NAME_BYTES_MAX];
+    match name.get_mut(..bytes.len()) {
+        Some(name) if bytes.len() > NAME_DIGITS => {
+            write_name(nth, name);
+            name == bytes
+        }
+        _ => false,
     }
 }
 
@@ -109,18 +198,6 @@ static DIGIT_OF: [u8; 256] = {
     }
     numbers
 };
-
-/// Refuses a key length too short for this many keys.
-pub fn check_length(keys: u64, key_bytes: u32) -> Result<()> {
-    let bits = 6 * (key_bytes as usize).min(DIGITS_MAX) as u32;
-    let index_bits = bits.min(64) - PLACE_BITS;
-    if keys > 1 << index_bits.min(48) {
-        return Err(Error::Invalid(format!(
-            "{keys} keys don't fit into keys of {key_bytes} bytes"
-        )));
-    }
-    Ok(())
-}
 
 /// Every number below a bound, each once, in an order that looks random, without memory.
 ///
@@ -172,27 +249,38 @@ pub fn mix(number: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn bytes(number: KeyNumber, key_bytes: usize) -> Vec<u8> {
-        let mut key = Vec::new();
-        number.write(key_bytes, &mut key);
-        key
+    const fn plain(bytes: usize) -> KeyShape {
+        KeyShape { bytes, is_named: false }
+    }
+
+    const fn named(bytes: usize) -> KeyShape {
+        KeyShape { bytes, is_named: true }
     }
 
     #[test]
     fn keys_order_as_their_numbers_and_read_back() {
         let scatter = Permutation::new(1000, 1);
-        for key_bytes in [8, 11, 16, 40] {
+        for shape in [8, 11, 16, 40].map(plain).into_iter().chain([15, 16, 32, 75].map(named)) {
             let mut numbers: Vec<KeyNumber> = (0..1000)
                 .flat_map(|index| [KeyNumber::absent(index), KeyNumber::present(index)])
                 .chain((0..3000).map(|insert| KeyNumber::inserted(insert, 1000, &scatter)))
-                .chain([KeyNumber::present((1 << 40) - 1)])
+                // The last of one name and the first of the next, and the last of all.
+                .chain([(1 << 16) - 1, 1 << 16, (1 << 34) - 1].map(KeyNumber::present))
                 .collect();
             numbers.sort_unstable();
             assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "all are different");
-            let keys: Vec<Vec<u8>> = numbers.iter().map(|n| bytes(*n, key_bytes)).collect();
-            assert!(keys.windows(2).all(|pair| pair[0] < pair[1]));
+            let mut key = Vec::new();
+            let mut key_of = |number: &KeyNumber| {
+                shape.write(*number, &mut key);
+                key.clone()
+            };
+            let keys: Vec<Vec<u8>> = numbers.iter().map(&mut key_of).collect();
+            assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "{shape:?}");
             for (number, key) in numbers.iter().zip(&keys) {
-                assert_eq!((key.len(), KeyNumber::read(key)), (key_bytes, Some(*number)));
+                assert_eq!(KeyShape::of(key), shape);
+                assert_eq!(shape.read(key), Some(*number));
+                let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+                assert!(key.iter().all(plain), "{key:?} needs escaping");
             }
         }
     }
@@ -202,19 +290,46 @@ mod tests {
         for foreign in
             [&b""[..], b"a/b", b"x-----------------0", b"zzzzzzzzzzz", b"F----------", b"-\xff\xff"]
         {
-            assert_eq!(KeyNumber::read(foreign), None, "{foreign:?}");
+            assert_eq!(KeyShape::of(foreign).read(foreign), None, "{foreign:?}");
         }
         // The least and the greatest of eleven digits that fit 64 bits.
-        assert_eq!(KeyNumber::read(b"-----------"), Some(KeyNumber(0)));
-        assert_eq!(KeyNumber::read(b"Ezzzzzzzzzz"), Some(KeyNumber(u64::MAX)));
+        assert_eq!(plain(11).read(b"-----------"), Some(KeyNumber(0)));
+        assert_eq!(plain(11).read(b"Ezzzzzzzzzz"), Some(KeyNumber(u64::MAX)));
+
+        let mut key = Vec::new();
+        named(32).write(KeyNumber::present(70_000), &mut key);
+        for at in 0..key.len() - 1 {
+            let mut other = key.clone();
+            other[at] = if other[at] == b'x' { b'y' } else { b'x' };
+            assert_ne!(named(32).read(&other), Some(KeyNumber::present(70_000)), "byte {at}");
+        }
+        for foreign in [&b""[..], b".-----------", b"x.-----------", &[b'.'; 100]] {
+            assert_eq!(named(foreign.len()).read(foreign), None, "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn names_differ_within_a_store_of_a_few_hundred_thousand_keys() {
+        let name = |index: u64| {
+            let mut key = Vec::new();
+            named(32).write(KeyNumber::present(index), &mut key);
+            key[..21].to_vec()
+        };
+        assert_eq!(name(0), name(65_535));
+        let names: std::collections::BTreeSet<_> = (0..500_000).step_by(1000).map(name).collect();
+        assert_eq!(names.len(), 8);
+        assert!(names.iter().all(|name| name.ends_with(b".") && name[..2] == *b"--"));
     }
 
     #[test]
     fn too_many_keys_for_their_length_are_refused() {
-        assert!(check_length(1 << 40, 8).is_ok());
-        assert!(check_length((1 << 40) + 1, 8).is_err());
-        assert!(check_length(1 << 48, 16).is_ok());
-        assert!(check_length(u64::MAX, 4096).is_err());
+        assert!(plain(8).check(1 << 40).is_ok());
+        assert!(plain(8).check((1 << 40) + 1).is_err());
+        assert!(plain(16).check(1 << 48).is_ok());
+        assert!(plain(4096).check(u64::MAX).is_err());
+        assert!(named(15).check(1 << 34).is_ok() && named(75).check(1 << 34).is_ok());
+        assert!(named(32).check((1 << 34) + 1).is_err());
+        assert!(named(14).check(1).is_err() && named(76).check(1).is_err());
     }
 
     #[test]

@@ -5,12 +5,11 @@
 //! varied parameter: it makes runs and draws a report from their records, and from nothing else.
 //! Modules are listed from the ground up: a module imports only what stands above it.
 
-// Vocabulary: what is asked and what came of it.
+// Vocabulary: what is asked, what came of it, and both in bytes.
 pub mod error;
+pub mod keys;
 pub mod spec;
 pub mod record;
-// What is asked, in bytes.
-pub mod keys;
 pub mod values;
 // The machine and its processes.
 pub mod machine;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::keys::KeyShape;
 
 macro_rules! workloads {
     (
@@ -207,6 +208,9 @@ pub struct Spec {
     pub keys: u64,
     /// Bytes of a key, at least 8.
     pub key_bytes: u32,
+    /// Whether keys begin with names, each of 65,536 of them, as those of tables that share a store.
+    #[serde(default)]
+    pub key_names: bool,
     /// Which keys are asked for.
     pub distribution: KeyDistribution,
     /// How long values are.
@@ -241,6 +245,7 @@ impl Default for Spec {
             workload: Workload::FillRandom,
             keys: 1_000_000,
             key_bytes: 16,
+            key_names: false,
             distribution: KeyDistribution::Uniform,
             values: ValueSizes::Fixed(100),
             compressible: 0.5,
@@ -259,6 +264,11 @@ impl Default for Spec {
 }
 
 impl Spec {
+    /// What the bytes of keys look like.
+    pub fn key_shape(&self) -> KeyShape {
+        KeyShape { bytes: self.key_bytes as usize, is_named: self.key_names }
+    }
+
     /// Refuses what makes no sense.
     pub fn check(&self) -> Result<()> {
         let refuse = |what: &str| Err(Error::Invalid(format!("{}: {what}", self.workload.name())));

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use super::planning::{engine, in_turn};
-use super::rivals::{CORE_ROWS, place, planned};
+use super::rivals::{CORE_ROWS, NAMES, Row, place, planned};
 use super::{Experiment, PlannedRun, Scale, Subject};
 use crate::error::{Error, Result};
 use crate::record::Record;
@@ -27,12 +27,13 @@ pub(super) struct Builds;
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     program: Option<PathBuf>,
+    key_names: bool,
     rows: Vec<(Workload, u32)>,
 }
 
 impl Asked {
-    /// A word that names a file, by a slash, is the other program; every other one is WORKLOAD or
-    /// WORKLOAD:BYTES.
+    /// A word that names a file, by a slash, is the other program, `names` has keys begin with names, and every
+    /// other one is WORKLOAD or WORKLOAD:BYTES.
     fn parse(words: &[String]) -> Result<Asked> {
         let mut asked = Asked::default();
         for word in words {
@@ -41,6 +42,10 @@ impl Asked {
                     let what = format!("two sides are compared, and {word:?} is a third");
                     return Err(Error::Invalid(what));
                 }
+                continue;
+            }
+            if word == NAMES {
+                asked.key_names = true;
                 continue;
             }
             let (name, bytes) = match word.split_once(':') {
@@ -75,9 +80,9 @@ impl Experiment for Builds {
         "Is this build faster than another one, beyond what its own runs differ by?"
     }
 
-    /// `against`: the other program's file, and the workloads, as WORKLOAD or WORKLOAD:BYTES.
+    /// `against`: the other program's file, the workloads, as WORKLOAD or WORKLOAD:BYTES, and `names`.
     fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>> {
-        let Asked { program, rows } = Asked::parse(against)?;
+        let Asked { program, key_names, rows } = Asked::parse(against)?;
         let other = match program {
             Some(program) => Subject::Build { program },
             None => engine(&[]),
@@ -85,10 +90,12 @@ impl Experiment for Builds {
         let sides = [(OTHER, other), (THIS, engine(&[]))];
         let mut runs = Vec::new();
         for repetition in 0..scale.pick(2, 5, 15) {
-            for &(workload, bytes) in &rows {
-                runs.extend(in_turn(&sides, repetition).map(|(name, subject)| {
-                    planned(name, subject, (workload, 1), bytes, scale, repetition)
-                }));
+            for &(workload, value_bytes) in &rows {
+                let row = Row { workload, threads: 1, value_bytes, key_names };
+                runs.extend(
+                    in_turn(&sides, repetition)
+                        .map(|(name, subject)| planned(name, subject, row, scale, repetition)),
+                );
             }
         }
         Ok(runs)
@@ -151,6 +158,7 @@ mod tests {
         let rows =
             [(Workload::ReadRandom, 100), (Workload::Overwrite, 100), (Workload::Overwrite, 4096)];
         assert_eq!(asked.rows, rows);
+        assert!(!asked.key_names && parse(&["overwrite", "names"]).unwrap().key_names);
         assert_eq!(parse(&[]).unwrap().rows.len(), CORE_ROWS.len());
         for wrong in [&["a/b", "a/c"][..], &["readrandm"], &["overwrite:4k"], &["overwrite:"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");

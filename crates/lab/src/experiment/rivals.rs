@@ -39,6 +39,12 @@ const RIVALS: [(&str, bool); 9] = [
 const LESS_DURABLE: &str = "sled-buffered";
 /// The word that leaves all but the core rows at one value size out.
 const CORE: &str = "core";
+/// The word that has keys begin with names.
+pub(super) const NAMES: &str = "names";
+/// Words that name no engine.
+const WORDS: [&str; 2] = [CORE, NAMES];
+/// Bytes of a key that begins with a name: more than half of them are the name's.
+const NAMED_KEY_BYTES: u32 = 32;
 pub(super) const CORE_ROWS: [Workload; 9] = [
     Workload::FillSeq,
     Workload::FillRandom,
@@ -68,10 +74,10 @@ impl Experiment for Rivals {
         "What does each kind of work cost in Tallybook, beside the engines that people use today?"
     }
 
-    /// `against`: engines, `floor`, and `core` for the core rows at 100-byte values alone. At the tiny scale no
-    /// rival is asked for unless named, so that it runs where none is built.
+    /// `against`: engines, `floor`, `core` for the core rows at 100-byte values alone, and `names` for keys that
+    /// begin with names. At the tiny scale no rival is asked for unless named, so that it runs where none is built.
     fn runs(&self, scale: Scale, against: &[String]) -> Result<Vec<PlannedRun>> {
-        let core = against.iter().any(|word| word == CORE);
+        let [core, key_names] = WORDS.map(|wanted| against.iter().any(|word| word == wanted));
         let engines = engines(scale, against)?;
         let sizes = if core || scale == Scale::Tiny { &VALUE_BYTES[..1] } else { &VALUE_BYTES[..] };
         let repetitions = match scale {
@@ -82,9 +88,10 @@ impl Experiment for Rivals {
         };
         let mut runs = Vec::new();
         // Sizes outermost: an experiment that is stopped early has whole rows.
-        for &bytes in sizes {
+        for &value_bytes in sizes {
             for repetition in 0..repetitions {
                 for &(workload, threads) in &rows(core) {
+                    let row = Row { workload, threads, value_bytes, key_names };
                     let fits = |name: &&str| {
                         if *name == floor::NAME {
                             return floor_does(workload);
@@ -92,13 +99,13 @@ impl Experiment for Rivals {
                         let apart = RIVALS.iter().any(|(rival, apart)| rival == name && *apart);
                         against.iter().any(|word| word == *name)
                             || !apart
-                            || bytes >= SEPARATED_BYTES
+                            || value_bytes >= SEPARATED_BYTES
                     };
                     let present: Vec<&str> = engines.iter().copied().filter(fits).collect();
-                    runs.extend(in_turn(&present, repetition).map(|name| {
-                        let subject = engine_named(name);
-                        planned(name, subject, (workload, threads), bytes, scale, repetition)
-                    }));
+                    runs.extend(
+                        in_turn(&present, repetition)
+                            .map(|name| planned(name, engine_named(name), row, scale, repetition)),
+                    );
                 }
             }
         }
@@ -109,7 +116,8 @@ impl Experiment for Rivals {
         let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
         let engines = engine_order(records);
         let rows = different(records, |one| {
-            Some((one.spec.workload, one.spec.threads, case(one, "value bytes").to_owned()))
+            let Spec { workload, threads, key_names, .. } = one.spec;
+            Some((workload, threads, key_names, case(one, "value bytes").to_owned()))
         });
         let cost = Metric::of_run(Measure::CpuPerOperation);
         let rate = Metric::of_run(Measure::Throughput);
@@ -127,12 +135,13 @@ impl Experiment for Rivals {
         let mut table = Table::new(columns);
         let mut cells = Vec::new();
         let (mut ahead, mut compared) = (0, 0);
-        for (workload, threads, bytes) in &rows {
+        for (workload, threads, key_names, bytes) in &rows {
             let select = |engine: &str| {
                 of_valid(records, |one| {
                     one.target == engine
                         && one.spec.workload == *workload
                         && one.spec.threads == *threads
+                        && one.spec.key_names == *key_names
                         && case(one, "value bytes") == bytes
                 })
             };
@@ -155,6 +164,7 @@ impl Experiment for Rivals {
                 1 => workload.name().to_owned(),
                 _ => format!("{}, {threads} threads", workload.name()),
             };
+            let asked = if *key_names { format!("{asked}, names") } else { asked };
             let name = format!("{asked}, {bytes} B");
             let texts = figures.iter().map(|(cost, rate)| match (cost, rate) {
                 (Some(cost), Some(rate)) => {
@@ -182,6 +192,10 @@ impl Experiment for Rivals {
             ),
         });
         report.section("One table");
+        let keys = different(records, |one| {
+            let names = if one.spec.key_names { " that begin with names" } else { "" };
+            Some(format!("keys of {} bytes{names}", one.spec.key_bytes))
+        });
         let level = match records.first().map(|one| one.spec.durability) {
             Some(Durability::Sync) => "sync: power loss",
             _ => "os: the process being killed",
@@ -189,9 +203,10 @@ impl Experiment for Rivals {
         report.paragraph(&format!(
             "Each cell: CPU time per operation, background work included, then operations per second; \
              medians. Speed above 1 and CPU below 1 is better than the best rival, which may be another \
-             one in each row and column. One thread where no more are named, keys of 16 bytes, equal memory; an acknowledged \
+             one in each row and column. One thread where no more are named, {}, equal memory; an acknowledged \
              write survives {level} (fillsync: power loss). Which engine does more or less than that for \
-             it is among the settings below (durability, survives)."
+             it is among the settings below (durability, survives).",
+            keys.join(" or ")
         ));
         if has_floor {
             report.paragraph(
@@ -226,21 +241,24 @@ pub(super) fn engines(scale: Scale, against: &[String]) -> Result<Vec<&'static s
     let names = || RIVALS.iter().map(|(name, _)| *name);
     let known = || names().chain([LESS_DURABLE, engine::NAME, floor::NAME]);
     let mut chosen = vec![engine::NAME];
-    for word in against.iter().filter(|word| *word != CORE) {
+    for word in against.iter().filter(|word| !is_word(word)) {
         let found = known().find(|name| name == word).ok_or_else(|| Error::Unknown {
             what: "rival",
             name: word.clone(),
-            known: known().chain([CORE]).map(str::to_owned).collect(),
+            known: known().chain(WORDS).map(str::to_owned).collect(),
         })?;
         if !chosen.contains(&found) {
             chosen.push(found);
         }
     }
-    let named_none = against.iter().all(|word| word == CORE);
-    if named_none && scale != Scale::Tiny {
+    if against.iter().all(|word| is_word(word)) && scale != Scale::Tiny {
         chosen.extend(names());
     }
     Ok(chosen)
+}
+
+fn is_word(word: &str) -> bool {
+    WORDS.contains(&word)
 }
 
 /// The workloads, with their threads, in the order in which they are made; what changes a store comes
@@ -267,15 +285,24 @@ pub(super) fn place(workload: Workload) -> u8 {
     }
 }
 
+/// What is done, apart from who does it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) workload: Workload,
+    pub(super) threads: u32,
+    pub(super) value_bytes: u32,
+    pub(super) key_names: bool,
+}
+
 /// A run of a row by the engine `subject`, which records call by this name.
 pub(super) fn planned(
     name: &str,
     subject: Subject,
-    (workload, threads): (Workload, u32),
-    bytes: u32,
+    row: Row,
     scale: Scale,
     repetition: u32,
 ) -> PlannedRun {
+    let Row { workload, threads, value_bytes: bytes, key_names } = row;
     let small = if bytes <= 100 { 500_000 } else { 150_000_000 / u64::from(bytes + 16) };
     let keys: u64 = scale.pick(1_000, small, small * 20);
     let time = Length::Time(Duration::from_secs_f64(scale.pick(0.1, 3.0, 30.0)));
@@ -293,6 +320,8 @@ pub(super) fn planned(
         },
         threads,
         durability: if is_sync { Durability::Sync } else { Durability::Os },
+        key_names,
+        key_bytes: if key_names { NAMED_KEY_BYTES } else { Spec::default().key_bytes },
         ..Spec::default()
     };
     let reads = place(workload) == 1;
@@ -303,6 +332,9 @@ pub(super) fn planned(
     ]);
     if threads > 1 {
         case.insert("threads".to_owned(), threads.to_string());
+    }
+    if key_names {
+        case.insert("keys".to_owned(), NAMES.to_owned());
     }
     PlannedRun {
         case,
@@ -401,6 +433,22 @@ mod tests {
     fn an_unknown_rival_lists_the_known_ones() {
         let error = Rivals.runs(Scale::Small, &["rocksdbx".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("rocksdb-tuned") && error.contains("core"), "{error}");
+    }
+
+    #[test]
+    fn a_word_has_keys_begin_with_names() {
+        let runs = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            Rivals.runs(Scale::Small, &words).unwrap()
+        };
+        let (plain, named) = (runs(&["core", "lmdb"]), runs(&["names", "core", "lmdb"]));
+        assert_eq!(plain.len(), named.len());
+        for (plain, named) in plain.iter().zip(&named) {
+            assert!(!plain.spec.key_names && named.spec.key_names);
+            assert_eq!((plain.spec.key_bytes, named.spec.key_bytes), (16, 32));
+            assert!(plain.case != named.case, "records of both are told apart");
+            crate::workload::Plan::new(&named.spec).unwrap();
+        }
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl Check {
 
     fn wrong(&self, what: &str) -> Told {
         let mut key = Vec::new();
-        self.number.write(self.plan.spec().key_bytes as usize, &mut key);
+        self.plan.spec().key_shape().write(self.number, &mut key);
         Told::Wrong(format!("key {}: {what}", String::from_utf8_lossy(&key)))
     }
 
@@ -171,7 +171,8 @@ impl Check {
     }
 
     fn judge_pair(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
-        let number = KeyNumber::read(key).ok_or("a scan found a key that nobody put")?;
+        let number = self.plan.spec().key_shape().read(key);
+        let number = number.ok_or("a scan found a key that nobody put")?;
         if number < self.number || self.last_pair.is_some_and(|last| number <= last) {
             return Err("a scan's keys are out of order".into());
         }
@@ -298,7 +299,7 @@ mod tests {
                 for &offset in indexes {
                     let number = KeyNumber::present(asked.number.index() + offset);
                     let mut key = Vec::new();
-                    number.write(16, &mut key);
+                    Spec::default().key_shape().write(number, &mut key);
                     check.pair(&key, &value_of(number, 50));
                 }
             })

@@ -48,7 +48,10 @@ type SpecRow = (&'static str, fn(&Spec) -> String);
 
 const SPEC_ROWS: &[SpecRow] = &[
     ("workloads", |spec| spec.workload.name().to_owned()),
-    ("keys", |spec| format!("{} of {} bytes", thousands(spec.keys as i64), spec.key_bytes)),
+    ("keys", |spec| {
+        let names = if spec.key_names { " that begin with names" } else { "" };
+        format!("{} of {} bytes{names}", thousands(spec.keys as i64), spec.key_bytes)
+    }),
     ("values", |spec| {
         let share = Unit::Share.format_round(spec.compressible);
         format!("{}, compressible by {share}", values_text(spec.values))

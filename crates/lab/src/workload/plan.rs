@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::stream::Stream;
 use super::zipf::Zipf;
 use crate::error::{Error, Result};
-use crate::keys::{self, Permutation, mix};
+use crate::keys::{Permutation, mix};
 use crate::spec::{Durability, KeyDistribution, Length, Pace, Spec, Workload};
 use crate::values::Values;
 
@@ -41,7 +41,7 @@ impl Plan {
     /// The plan of a spec; refuses one that makes no sense.
     pub fn new(spec: &Spec) -> Result<Arc<Plan>> {
         spec.check()?;
-        keys::check_length(spec.keys, spec.key_bytes)?;
+        spec.key_shape().check(spec.keys)?;
         let (picks, exponent) = picks(spec);
         let zipf = match picks {
             Picks::Zipfian | Picks::Latest => Some(

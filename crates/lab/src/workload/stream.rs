@@ -103,7 +103,7 @@ impl Stream {
                 stream.put(operation, Kind::ReadModifyWrite);
             }),
         }
-        operation.number.write(self.plan.spec.key_bytes as usize, &mut operation.key);
+        self.plan.spec.key_shape().write(operation.number, &mut operation.key);
         operation.hash = mix(mix(operation.number.get() ^ operation.kind as u64)
             ^ u64::from(self.place) << 48
             ^ self.sequence);

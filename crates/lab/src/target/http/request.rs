@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::response::Asked;
-use crate::keys::KeyNumber;
+use crate::keys::{KeyNumber, KeyShape};
 use crate::target::Request;
 
 /// What is the same in every request to one server.
@@ -65,10 +65,10 @@ impl RequestLines {
 
 /// The prefilled key that is `count` after `start`; `None` for all that follow, or foreign keys.
 fn end_of(start: &[u8], count: u64) -> Option<Vec<u8>> {
-    let number = KeyNumber::read(start)?;
-    let index = number.index().checked_add(count).filter(|index| *index < 1 << 48)?;
+    let shape = KeyShape::of(start);
+    let index = shape.read(start)?.index().checked_add(count).filter(|index| *index < 1 << 48)?;
     let mut end = Vec::new();
-    KeyNumber::present(index).write(start.len(), &mut end);
+    shape.write(KeyNumber::present(index), &mut end);
     Some(end)
 }
 
@@ -117,14 +117,17 @@ mod tests {
 
     #[test]
     fn ranges_end_before_the_key_that_is_one_too_many() {
-        let mut start = Vec::new();
-        KeyNumber::absent(7).write(16, &mut start);
-        let mut end = Vec::new();
-        KeyNumber::present(17).write(16, &mut end);
-        let text = |key: &[u8]| String::from_utf8(key.to_vec()).unwrap();
-        let expected = format!("GET /p/v0/entities?start={}&end={} ", text(&start), text(&end));
-        assert!(written(Request::Scan { start: &start, count: 10 }).starts_with(&expected));
-        let all = written(Request::Scan { start: &start, count: u64::MAX });
-        assert!(all.starts_with(&format!("GET /p/v0/entities?start={} ", text(&start))));
+        for is_named in [false, true] {
+            let shape = KeyShape { bytes: 32, is_named };
+            let (mut start, mut end) = (Vec::new(), Vec::new());
+            // The end's name is the one after the start's.
+            shape.write(KeyNumber::absent((1 << 16) - 7), &mut start);
+            shape.write(KeyNumber::present((1 << 16) + 3), &mut end);
+            let text = |key: &[u8]| String::from_utf8(key.to_vec()).unwrap();
+            let expected = format!("GET /p/v0/entities?start={}&end={} ", text(&start), text(&end));
+            assert!(written(Request::Scan { start: &start, count: 10 }).starts_with(&expected));
+            let all = written(Request::Scan { start: &start, count: u64::MAX });
+            assert!(all.starts_with(&format!("GET /p/v0/entities?start={} ", text(&start))));
+        }
     }
 }
