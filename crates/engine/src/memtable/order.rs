@@ -24,6 +24,10 @@ const RECORDS_AHEAD: usize = 4;
 /// And their fronts, which tell their sizes, so many.
 const FRONTS_AHEAD: usize = 10;
 
+/// The key of the record that is so many further on is asked for while keys are looked at in the order of their
+/// words: a flush of keys with eight names takes 210 ns an entry instead of 310.
+const KEYS_AHEAD: usize = 12;
+
 /// A run is at least so many times as long as the next: with 2, 4 and 8 an operation of `ycsb-e` takes
 /// 6.42, 5.93 and 5.93 us.
 const TIMES_AS_LONG: usize = 4;
@@ -146,8 +150,13 @@ fn set_words(arena: &Arena, records: &mut [(u64, RecordRef)], common: usize) {
 /// How many bytes the keys of these records all begin with.
 fn shared_bytes(arena: &Arena, records: &[(u64, RecordRef)]) -> usize {
     let first = arena.record(records[0].1).key();
-    let shared = |&(_, record): &_| key::common_prefix(first, arena.record(record).key());
-    records.iter().map(shared).min().unwrap_or(0)
+    let shared = |(at, &(_, record)): (usize, &(u64, RecordRef))| {
+        if let Some(&(_, ahead)) = records.get(at + KEYS_AHEAD) {
+            arena.prefetch_key(ahead);
+        }
+        key::common_prefix(first, arena.record(record).key())
+    };
+    records.iter().enumerate().map(shared).min().unwrap_or(0)
 }
 
 /// How many records at the front `before` holds for, as `partition_point`, in steps that double: few where
