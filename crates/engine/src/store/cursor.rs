@@ -297,21 +297,20 @@ impl Cursor {
             Body::Delete => unreachable!("a cursor shows values only"),
         };
         let mut trace = self.recorder.begin();
-        match self.read_ahead(&pointer, &mut trace)? {
-            Some(value) => Ok(value),
-            None => self.state.journal_value(&pointer, true, &mut trace),
+        // Once the merge has passed the entry shown it moves backward.
+        if matches!(self.shown, Shown::Here)
+            && let Some(value) = self.read_ahead(&pointer, &mut trace)?
+        {
+            return Ok(value);
         }
+        self.state.journal_value(&pointer, true, &mut trace)
     }
 
     /// Has values behind the one shown, which is at `pointer`, fetched: the next by the processor, while this
-    /// one's checksum is compared, or several by the system, while values come from the disk. Nothing while
-    /// the merge has passed the entry shown: then it moves backward. Answers the value itself where it was
-    /// read with those behind it.
+    /// one's checksum is compared, or several by the system, while values come from the disk. Answers the value
+    /// itself where it was read with those behind it. Requires: the entry shown is the merge's.
     #[inline(always)]
     fn read_ahead(&self, pointer: &ValuePointer, trace: &mut Trace<'_>) -> Result<Option<Bytes>> {
-        if !matches!(self.shown, Shown::Here) {
-            return Ok(None);
-        }
         if self.recorder.disk_waits().are_expected() {
             return self.read_ahead_from_disk(pointer, trace);
         }

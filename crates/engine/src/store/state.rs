@@ -138,11 +138,12 @@ impl ReadState {
         sequence: &mut Sequence,
         trace: &mut Trace<'_>,
     ) -> Result<Option<Bytes>> {
+        trace.skip();
         let (segment, offset) = self.segments.find(pointer)?;
-        let mark = trace.mark();
+        trace.lap(Stage::JournalIndex);
         let value = sequence.value(segment, offset, pointer);
         if value.is_some() {
-            trace.since(Stage::JournalFetch, mark);
+            trace.lap(Stage::JournalFetch);
             trace.count(Exit::ValueJournal);
         }
         Ok(value)
