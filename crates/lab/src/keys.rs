@@ -31,8 +31,6 @@ const NAME_DIGITS: usize = 3;
 const NAME_BITS: u32 = 6 * NAME_DIGITS as u32;
 /// What a name ends with: no digit, and it stands for itself in a URL.
 const NAME_END: &[u8] = b".";
-/// Letters that one mixed number makes.
-const LETTERS_OF_A_MIX: usize = 10;
 /// Longest name.
 const NAME_BYTES_MAX: usize = 64;
 /// Bytes of a key that begins with a name.
@@ -169,9 +167,8 @@ fn write_name(nth: u64, name: &mut [u8]) {
     end.copy_from_slice(NAME_END);
     let (count, letters) = name.split_at_mut(NAME_DIGITS);
     write_digits(nth, count);
-    for (at, letters) in letters.chunks_mut(LETTERS_OF_A_MIX).enumerate() {
-        write_digits(mix(nth ^ (at as u64) << 32), letters);
-    }
+    let start = mix(nth) as usize % (LETTERS.len() - NAME_BYTES_MAX);
+    letters.copy_from_slice(&LETTERS[start..start + letters.len()]);
 }
 
 fn is_name(nth: u64, bytes: &[u8]) -> bool {
@@ -187,6 +184,17 @@ fn is_name(nth: u64, bytes: &[u8]) -> bool {
 
 /// What `DIGIT_OF` says of other bytes: more than any digit.
 const NO_DIGIT: u8 = 0x40;
+
+/// What names take their letters from: each begins somewhere else.
+static LETTERS: [u8; 1 << 12] = {
+    let mut letters = [0; 1 << 12];
+    let mut at = 0;
+    while at < letters.len() {
+        letters[at] = DIGITS[(mix(at as u64) & 63) as usize];
+        at += 1;
+    }
+    letters
+};
 
 /// The number of each digit.
 static DIGIT_OF: [u8; 256] = {
@@ -238,7 +246,7 @@ impl Permutation {
 }
 
 /// Mixes all bits of a number (the finalizer of splitmix64; Steele, Lea and Flood 2014).
-pub fn mix(number: u64) -> u64 {
+pub const fn mix(number: u64) -> u64 {
     let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -488,10 +488,11 @@ impl Sorted {
 
     fn scan(&self, start: &[u8], count: u64, answers: &mut dyn Answers) -> Result<()> {
         let front = key::front(start);
-        let mut from = self.fronts.partition_point(|&other| other < front);
-        while from < self.fronts.len() && self.record(from).key < start {
-            from += 1;
-        }
+        let before = self.fronts.partition_point(|&other| other < front);
+        let starts = &self.starts[before..];
+        let tied = self.fronts[before..].partition_point(|&other| other == front);
+        let from = before
+            + starts[..tied].partition_point(|&at| Record::decode(&self.bytes[at..]).key < start);
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         for at in (from..self.fronts.len()).take(count) {
             let record = self.record(at);
