@@ -6,12 +6,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::collected_index::ValuePlace;
 use super::group::{PutHead, encode_put};
-use super::reader::{SegmentReader, Step};
 use super::record::{RECORD_ALIGNMENT, RecordHeader, RecordType, Salt};
 use super::segment::{JournalFiles, Segment};
 use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentType};
-use crate::coding::{Decoder, put_varint};
+use crate::coding::put_varint;
 use crate::error::{Error, Result};
 use crate::file_name;
 use crate::head::Entry;
@@ -20,9 +20,6 @@ use crate::vfs::{File, PIECE_BYTES};
 
 /// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
-
-/// A place of a value: segment number and offset.
-pub type ValuePlace = (u64, u64);
 
 /// A collected segment that was written.
 #[derive(Debug)]
@@ -197,81 +194,17 @@ impl CollectedWriter {
     }
 }
 
-/// Where the values of a collected segment came from.
-#[derive(Debug, Clone)]
-pub struct CollectedIndex {
-    /// Ascending by old place.
-    places: Vec<(ValuePlace, u64)>,
-}
-
-impl CollectedIndex {
-    /// Reads the index of a collected segment.
-    pub fn read(segment: &Segment) -> Result<CollectedIndex> {
-        let offset = segment.header().index_offset;
-        let damage = |what: &str| Error::corruption(segment.path(), offset, what);
-        if segment.segment_type() != SegmentType::Collected {
-            return Err(damage("not a collected segment"));
-        }
-        if offset < SEGMENT_HEADER_BYTES || offset >= segment.end() {
-            return Err(damage("the index lies outside the segment"));
-        }
-        match SegmentReader::new(segment, offset)?.step()? {
-            Step::Record(record) if record.header.record_type == RecordType::Index => {
-                let places = decode_index(&record.meta, record.header.count);
-                let places = places.ok_or_else(|| damage("a malformed index"))?;
-                Ok(CollectedIndex { places })
-            }
-            Step::Bad(what) => Err(damage(what)),
-            _ => Err(damage("no index where the header says")),
-        }
-    }
-
-    /// Where the value that stood at an old place is in this segment.
-    pub fn lookup(&self, segment: u64, offset: u64) -> Option<u64> {
-        let at = self.places.binary_search_by_key(&(segment, offset), |(place, _)| *place).ok()?;
-        Some(self.places[at].1)
-    }
-
-    /// Number of old places.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Whether nothing was copied.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    /// Old places and new offsets, ascending by old place.
-    pub fn iter(&self) -> impl Iterator<Item = (ValuePlace, u64)> + '_ {
-        self.places.iter().copied()
-    }
-}
-
-pub(super) fn decode_index(meta: &[u8], count: u32) -> Option<Vec<(ValuePlace, u64)>> {
-    let mut fields = Decoder::new(meta);
-    let mut places: Vec<(ValuePlace, u64)> =
-        Vec::with_capacity((count as usize).min(meta.len() / 3));
-    for _ in 0..count {
-        let place = (fields.varint()?, fields.varint()?);
-        if places.last().is_some_and(|(before, _)| *before >= place) {
-            return None;
-        }
-        places.push((place, fields.varint()?));
-    }
-    (fields.remaining() == 0).then_some(places)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
 
+    use super::super::collected_index::CollectedIndex;
+    use super::super::reader::{SegmentReader, Step};
     use super::super::testing::Bench;
     use super::*;
     use crate::checksum;
     use crate::head::Body;
     use bytes::Bytes;
-    use proptest::prelude::*;
 
     fn entry(seqno: u64) -> Entry {
         Entry {
@@ -363,16 +296,6 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_segment_has_no_segment_name() {
-        let bench = Bench::pread();
-        let mut writer = CollectedWriter::new(bench.files.clone(), 9, 77).unwrap();
-        writer.copy(&[(3, 64)], b"key", &entry(1), b"value", checksum::crc32c(b"value")).unwrap();
-        assert_eq!(bench.fs.names(), ["000009.journal.tmp"]);
-        writer.abandon();
-        assert!(bench.fs.names().is_empty());
-    }
-
-    #[test]
     fn a_damaged_index_is_corruption() {
         let bench = Bench::pread();
         let segment = collect(&bench).segment;
@@ -381,14 +304,13 @@ mod tests {
         assert!(matches!(error, Error::Corruption { .. }), "{error}");
     }
 
-    proptest! {
-        #[test]
-        fn any_index_decodes_without_a_panic(
-            meta in prop::collection::vec(any::<u8>(), 0..100),
-            count in any::<u32>(),
-        ) {
-            let _ = decode_index(&meta, count);
-            let _ = decode_index(&meta, count % 8);
-        }
+    #[test]
+    fn an_unfinished_segment_has_no_segment_name() {
+        let bench = Bench::pread();
+        let mut writer = CollectedWriter::new(bench.files.clone(), 9, 77).unwrap();
+        writer.copy(&[(3, 64)], b"key", &entry(1), b"value", checksum::crc32c(b"value")).unwrap();
+        assert_eq!(bench.fs.names(), ["000009.journal.tmp"]);
+        writer.abandon();
+        assert!(bench.fs.names().is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! What the fuzz targets call of the journal: decoders behind the checksums, held to what they promise.
 
-use super::collected::decode_index;
+use super::collected_index::decode_index;
 use super::group::{InlineValues, PutHead, RecordEntry, decode_group, encode_put};
 use crate::coding::{put_bytes, put_varint};
 use crate::head::BodyRef;

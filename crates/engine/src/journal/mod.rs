@@ -20,6 +20,7 @@ pub mod reader;
 mod survey;
 mod settle;
 pub mod recovery;
+mod collected_index;
 pub mod collected;
 pub mod verify;
 pub mod inspect;
@@ -33,7 +34,8 @@ mod tests;
 #[cfg(test)]
 mod unsynced_front_tests;
 
-pub use collected::{Collected, CollectedIndex, CollectedWriter, ValuePlace};
+pub use collected::{Collected, CollectedWriter};
+pub use collected_index::{CollectedIndex, ValuePlace};
 pub use group::{Change, Changes, PreparedGroup};
 pub use inspect::inspect;
 pub use making::SegmentOptions;

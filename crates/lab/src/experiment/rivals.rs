@@ -186,10 +186,14 @@ impl Experiment for Rivals {
         }
         report.answer(match compared {
             0 => "These runs have no rival to compare with.".to_owned(),
-            _ => format!(
-                "Tallybook makes more operations per second than the best rival in {ahead} of {compared} \
-                 rows, each rival taken where it is best."
-            ),
+            _ => {
+                let are_named = records.iter().all(|one| one.spec.key_names);
+                let keys = if are_named { " with keys that begin with names" } else { "" };
+                format!(
+                    "Tallybook makes more operations per second than the best rival in {ahead} of {compared} \
+                     rows{keys}, each rival taken where it is best."
+                )
+            }
         });
         report.section("One table");
         let keys = different(records, |one| {
