@@ -101,6 +101,12 @@ impl CollectedIndex {
         self.segments[at].lookup(offset)
     }
 
+    /// Memory held.
+    pub fn resident_bytes(&self) -> usize {
+        let held = |old: &OldSegment| size_of_val(&*old.offsets) + size_of_val(&*old.before);
+        size_of_val(&*self.segments) + self.segments.iter().map(held).sum::<usize>()
+    }
+
     /// Old places and new offsets, ascending by old place.
     pub fn iter(&self) -> impl Iterator<Item = (ValuePlace, u64)> + '_ {
         self.segments.iter().flat_map(|old| {

@@ -253,6 +253,15 @@ impl Segments {
         }
     }
 
+    /// Memory of the indexes of collected segments, each of which may answer for several.
+    pub(crate) fn index_bytes(&self) -> usize {
+        let indexes = self.by_number.values().filter_map(|entry| match entry {
+            SegmentEntry::Direct(_) => None,
+            SegmentEntry::Forwarded { index, to } => Some((to.number(), index.resident_bytes())),
+        });
+        indexes.collect::<BTreeMap<_, _>>().values().sum()
+    }
+
     /// The segments themselves, forwards apart.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.by_number.values().filter_map(|entry| match entry {

@@ -68,12 +68,17 @@ pub struct Stats {
     pub immutable_memtables: u64,
     /// Their memory.
     pub immutable_memtable_bytes: u64,
+    /// Memory kept from memtables that are gone, for the next (of all stores that share it).
+    pub spare_memtable_bytes: u64,
     /// The tree.
     pub levels: [LevelStats; LEVEL_COUNT],
     /// Bytes of the levels that hold as many runs as call for a merge: what compaction is behind by.
     pub compaction_debt_bytes: u64,
     /// Memory that the open tables take for their indexes.
     pub table_index_bytes: u64,
+    /// Memory that tells where values are now whose segment was collected, until compactions make the tables
+    /// name their new places.
+    pub collected_index_bytes: u64,
     /// Closed segments.
     pub segments: u64,
     /// Bytes of the closed segments.

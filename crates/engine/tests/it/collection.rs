@@ -68,6 +68,7 @@ fn values_are_found_through_one_collection_after_another_and_reopening() {
     let fs = MemoryFileSystem::new();
     let clock = Arc::new(ManualClock::at_ms(1));
     let mut expected = vec![0u32; 100];
+    let mut index_bytes = Vec::new();
     for round in 0..30u32 {
         let store = open(&fs, &clock);
         for at in 0..100u32 {
@@ -83,6 +84,10 @@ fn values_are_found_through_one_collection_after_another_and_reopening() {
             assert!(found == value(expected[at as usize], at), "key {at} in round {round}");
         }
         assert!(store.verify(&mut |_, _| {}).unwrap().damage.is_empty());
+        index_bytes.push(store.stats().collected_index_bytes);
         store.close().unwrap();
     }
+    // Every value could have moved, and few places of each are named at once.
+    assert!(index_bytes.iter().any(|&bytes| bytes > 0), "the books say where values moved to");
+    assert!(index_bytes.iter().all(|&bytes| bytes < 100 * 100), "{index_bytes:?}");
 }

@@ -46,6 +46,9 @@ fn store_figures(stats: &Stats) -> Value {
     });
     figures["levels"] = levels(&stats.levels);
     for (name, value) in [
+        ("spare_memtable_bytes", stats.spare_memtable_bytes),
+        ("table_index_bytes", stats.table_index_bytes),
+        ("collected_index_bytes", stats.collected_index_bytes),
         ("segments", stats.segments),
         ("segment_bytes", stats.segment_bytes),
         ("segment_live_bytes", stats.segment_live_bytes),

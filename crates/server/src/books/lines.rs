@@ -184,6 +184,7 @@ fn log_store(interval_s: f64, write_pressure: f64, now: &Stats, last: &Stats) {
         immutable_memtables = now.immutable_memtables,
         block_cache_bytes = now.block_cache_bytes,
         table_index_bytes = now.table_index_bytes,
+        collected_index_bytes = now.collected_index_bytes,
         table_bytes = now.levels.iter().map(|level| level.bytes).sum::<u64>(),
         segments = now.segments,
         segment_bytes = now.segment_bytes,

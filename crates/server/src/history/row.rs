@@ -177,7 +177,9 @@ impl Row {
         let own = to.process.own_bytes;
         let named = [
             ("memory.memtables", stats.memtable_bytes),
+            ("memory.spare_memtables", stats.spare_memtable_bytes),
             ("memory.block_cache", stats.block_cache_bytes),
+            ("memory.indexes", stats.table_index_bytes + stats.collected_index_bytes),
             ("memory.bodies", peaks.body_memory_bytes as u64),
         ];
         let sum: u64 = named.iter().map(|(_, bytes)| bytes).sum();

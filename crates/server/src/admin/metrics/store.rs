@@ -191,8 +191,10 @@ fn encode_uses(families: &mut Families<'_>, scrape: &Scrape) -> Result<(), Error
         [
             ("memtable_active", active_memtable_bytes),
             ("memtables_immutable", stats.memtable_bytes - active_memtable_bytes),
+            ("memtables_spare", stats.spare_memtable_bytes),
             ("block_cache", stats.block_cache_bytes),
             ("table_indexes", stats.table_index_bytes),
+            ("collected_indexes", stats.collected_index_bytes),
             ("request_bodies", scrape.body_memory_bytes),
         ],
     )?;

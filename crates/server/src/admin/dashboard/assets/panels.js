@@ -242,7 +242,9 @@ const sizes = [
     note: "Files that are mapped are resident too, but belong to the system's page cache.",
     series: [
       series("memory.memtables", "memtables", "--green"),
+      series("memory.spare_memtables", "kept for memtables", "--yellow"),
       series("memory.block_cache", "block cache", "--sky"),
+      series("memory.indexes", "indexes of tables and of moved values", "--blue"),
       series("memory.bodies", "bodies of requests", "--orange"),
       series("memory.rest", "rest of its own", "--purple"),
       series("memory.mapped", "mapped files", "--grey"),
