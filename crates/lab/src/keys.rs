@@ -12,6 +12,7 @@
 //!
 //! Invariant: the bytes of keys order as their numbers do, and need no escaping in a URL.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use crate::error::{Error, Result};
@@ -150,6 +151,14 @@ impl KeyShape {
             true => is_name(number.index() >> KEYS_OF_A_NAME_BITS, front),
         };
         (seen & NO_DIGIT == 0 && fits && is_front).then_some(number)
+    }
+}
+
+/// As it is told in reports, behind "keys of".
+impl fmt::Display for KeyShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = if self.is_named { " that begin with names" } else { "" };
+        write!(f, "{} bytes{names}", self.bytes)
     }
 }
 

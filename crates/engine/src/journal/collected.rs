@@ -296,15 +296,6 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_index_is_corruption() {
-        let bench = Bench::pread();
-        let segment = collect(&bench).segment;
-        bench.fs.flip(segment.path(), segment.header().index_offset + 60);
-        let error = CollectedIndex::read(&segment).unwrap_err();
-        assert!(matches!(error, Error::Corruption { .. }), "{error}");
-    }
-
-    #[test]
     fn an_unfinished_segment_has_no_segment_name() {
         let bench = Bench::pread();
         let mut writer = CollectedWriter::new(bench.files.clone(), 9, 77).unwrap();
@@ -312,5 +303,14 @@ mod tests {
         assert_eq!(bench.fs.names(), ["000009.journal.tmp"]);
         writer.abandon();
         assert!(bench.fs.names().is_empty());
+    }
+
+    #[test]
+    fn a_damaged_index_is_corruption() {
+        let bench = Bench::pread();
+        let segment = collect(&bench).segment;
+        bench.fs.flip(segment.path(), segment.header().index_offset + 60);
+        let error = CollectedIndex::read(&segment).unwrap_err();
+        assert!(matches!(error, Error::Corruption { .. }), "{error}");
     }
 }

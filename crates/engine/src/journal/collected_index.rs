@@ -30,6 +30,7 @@ struct OldSegment {
     number: u64,
     /// Where a value was, and where it is now; ascending.
     offsets: Box<[(u64, u64)]>,
+    /// The first old offset, told here so that a look-up need not wait for it there.
     first: u64,
     /// A stretch, the first from `first` on, has two to the power of this bytes.
     stretch_bits: u32,

@@ -24,7 +24,7 @@ const CHUNKS: usize = 20;
 const WALKED_AHEAD: usize = 8;
 /// and with it for so much of its key.
 const WALKED_KEY_BYTES: usize = 16;
-/// Of a key that is looked at behind its name.
+/// Of a key that is looked at behind its name so much is asked ahead.
 const PREFETCHED_KEY_BYTES: usize = 32;
 /// Of a record so much is asked of the processor ahead; it goes on by itself.
 const PREFETCHED_BYTES: usize = 1 << 10;

@@ -255,11 +255,12 @@ impl Segments {
 
     /// Memory of the indexes of collected segments, each of which may answer for several.
     pub(crate) fn index_bytes(&self) -> usize {
-        let indexes = self.by_number.values().filter_map(|entry| match entry {
+        let forwarded = self.by_number.values().filter_map(|entry| match entry {
             SegmentEntry::Direct(_) => None,
-            SegmentEntry::Forwarded { index, to } => Some((to.number(), index.resident_bytes())),
+            SegmentEntry::Forwarded { index, to } => Some((to.number(), index)),
         });
-        indexes.collect::<BTreeMap<_, _>>().values().sum()
+        let indexes: BTreeMap<_, _> = forwarded.collect();
+        indexes.values().map(|index| index.resident_bytes()).sum()
     }
 
     /// The segments themselves, forwards apart.

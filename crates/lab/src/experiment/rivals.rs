@@ -196,10 +196,7 @@ impl Experiment for Rivals {
             }
         });
         report.section("One table");
-        let keys = different(records, |one| {
-            let names = if one.spec.key_names { " that begin with names" } else { "" };
-            Some(format!("keys of {} bytes{names}", one.spec.key_bytes))
-        });
+        let keys = different(records, |one| Some(format!("keys of {}", one.spec.key_shape())));
         let level = match records.first().map(|one| one.spec.durability) {
             Some(Durability::Sync) => "sync: power loss",
             _ => "os: the process being killed",

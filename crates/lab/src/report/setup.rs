@@ -48,10 +48,7 @@ type SpecRow = (&'static str, fn(&Spec) -> String);
 
 const SPEC_ROWS: &[SpecRow] = &[
     ("workloads", |spec| spec.workload.name().to_owned()),
-    ("keys", |spec| {
-        let names = if spec.key_names { " that begin with names" } else { "" };
-        format!("{} of {} bytes{names}", thousands(spec.keys as i64), spec.key_bytes)
-    }),
+    ("keys", |spec| format!("{} of {}", thousands(spec.keys as i64), spec.key_shape())),
     ("values", |spec| {
         let share = Unit::Share.format_round(spec.compressible);
         format!("{}, compressible by {share}", values_text(spec.values))
