@@ -8,7 +8,7 @@ use tallybook::Resources;
 use tallybook::checksum;
 use tallybook::coding::Decoder;
 use tallybook::file_name::{self, FileKind};
-use tallybook::journal::group::decode_group;
+use tallybook::journal::group_meta::decode_group;
 use tallybook::journal::record::{RECORD_HEADER_BYTES, Salt, record_bytes};
 use tallybook::resources::ResourceOptions;
 use tallybook::vfs::{FileSystem, ManualClock, MemoryFileSystem};

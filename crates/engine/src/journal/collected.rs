@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::collected_index::ValuePlace;
-use super::group::{PutHead, encode_put};
+use super::group_meta::{PutHead, encode_put};
 use super::record::{RECORD_ALIGNMENT, RecordHeader, RecordType, Salt};
 use super::segment::{JournalFiles, Segment};
 use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentType};

@@ -1,7 +1,8 @@
 //! What the fuzz targets call of the journal: decoders behind the checksums, held to what they promise.
 
+use super::changes::InlineValues;
 use super::collected_index::decode_index;
-use super::group::{InlineValues, PutHead, RecordEntry, decode_group, encode_put};
+use super::group_meta::{PutHead, RecordEntry, decode_group, encode_put};
 use crate::coding::{put_bytes, put_varint};
 use crate::head::BodyRef;
 use crate::journal::{Change, Changes};

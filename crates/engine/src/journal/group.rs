@@ -1,23 +1,17 @@
-//! A write batch as it stands in a group record, and back.
+//! A write batch as it stands in a group record.
 //!
 //! Encoding (and the checksums of values) needs no lock: [`PreparedGroup`] is made before the commit
-//! lock is taken. What the memtable gets, [`Changes`], is decoded from the same bytes whether they
-//! were just written or are replayed, so that the two can't differ.
+//! lock is taken. What the memtable gets is decoded from it again, but for a group of one entry.
 
-use std::ops::Range;
-
+use super::changes::{Change, Changes, InlineValues};
+use super::group_meta::{
+    PUT_HEAD_BYTES, PutHead, body, encode_delete, encode_delete_range, encode_put,
+};
 use super::record::{SEED_BYTES, Salt, record_bytes};
 use crate::batch::{Operation, WriteBatch};
 use crate::checksum;
-use crate::coding::{Decoder, put_bytes, put_varint};
-use crate::head::{BodyRef, EntryRef, ValuePointer};
-use crate::key::{ATTRIBUTES_BYTES_MAX, SeqNo, ValueKind, check_key};
-
-const KIND_MASK: u8 = 0x0f;
-const HAS_EXPIRY: u8 = 0x10;
-const HAS_ATTRIBUTES: u8 = 0x20;
-/// Bytes of a put in the meta section beside key and attributes, at most.
-const PUT_HEAD_BYTES: usize = 1 + 2 + 5 + 4 + 10 + 2;
+use crate::head::{EntryRef, ValuePointer};
+use crate::key::{SeqNo, ValueKind};
 
 /// A group that is ready to be written: all that doesn't depend on where it will stand.
 #[derive(Debug)]
@@ -68,8 +62,8 @@ impl<'a> PreparedGroup<'a> {
                     value_bytes += value.len() as u32;
                     values.push(&value[..]);
                 }
-                Operation::Delete { key } => push_delete(buffer, key),
-                Operation::DeleteRange { start, end } => push_delete_range(buffer, start, end),
+                Operation::Delete { key } => encode_delete(buffer, key),
+                Operation::DeleteRange { start, end } => encode_delete_range(buffer, start, end),
             }
         }
         let (values, count) = (Values::Many(values), batch.len() as u32);
@@ -111,7 +105,7 @@ impl<'a> PreparedGroup<'a> {
     #[inline]
     pub fn delete(buffer: &'a mut Vec<u8>, key: &'a [u8]) -> PreparedGroup<'a> {
         make_room_for_seed(buffer);
-        push_delete(buffer, key);
+        encode_delete(buffer, key);
         let (kind, attributes) = (ValueKind::Delete, &[][..]);
         PreparedGroup {
             seeded_meta: buffer,
@@ -260,311 +254,12 @@ fn push_put(
     (kind, checksum)
 }
 
-#[inline]
-fn push_delete(out: &mut Vec<u8>, key: &[u8]) {
-    out.push(ValueKind::Delete as u8);
-    put_bytes(out, key);
-}
-
-fn push_delete_range(out: &mut Vec<u8>, start: &[u8], end: &[u8]) {
-    out.push(ValueKind::DeleteRange as u8);
-    put_bytes(out, start);
-    put_bytes(out, end);
-}
-
-/// What an entry of this kind comes to: `value` if it is inline, which it is asked for then, or its place.
-#[inline]
-fn body(kind: ValueKind, value: &[u8], place: ValuePointer) -> BodyRef<'_> {
-    match kind {
-        ValueKind::Put => BodyRef::Inline(value),
-        ValueKind::PutRef => BodyRef::Ref(place),
-        ValueKind::Delete | ValueKind::DeleteRange => BodyRef::Delete,
-    }
-}
-
-/// What a put has besides key and value.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PutHead<'a> {
-    pub(super) expires_at_ms: u64,
-    pub(super) attributes: &'a [u8],
-}
-
-/// Appends the meta of one put.
-#[inline]
-pub(super) fn encode_put(
-    out: &mut Vec<u8>,
-    kind: ValueKind,
-    key: &[u8],
-    value_bytes: u64,
-    checksum: u32,
-    head: PutHead<'_>,
-) {
-    let mut flags = kind as u8;
-    if head.expires_at_ms != 0 {
-        flags |= HAS_EXPIRY;
-    }
-    if !head.attributes.is_empty() {
-        flags |= HAS_ATTRIBUTES;
-    }
-    out.push(flags);
-    put_bytes(out, key);
-    put_varint(out, value_bytes);
-    out.extend_from_slice(&checksum.to_le_bytes());
-    if head.expires_at_ms != 0 {
-        put_varint(out, head.expires_at_ms);
-    }
-    if !head.attributes.is_empty() {
-        put_bytes(out, head.attributes);
-    }
-}
-
-/// One entry of a group, as places in its meta and value sections.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordEntry {
-    /// What was done.
-    pub kind: ValueKind,
-    /// The key, or the first key of a range, in the meta section.
-    pub key: Range<usize>,
-    /// The end of a deleted range, in the meta section; else empty.
-    pub range_end: Range<usize>,
-    /// The attributes, in the meta section; else empty.
-    pub attributes: Range<usize>,
-    /// When it expires, in milliseconds since the Unix epoch; 0 is never.
-    pub expires_at_ms: u64,
-    /// Where the value starts in the value section; for a deletion, where it would.
-    pub value_offset: u32,
-    /// Bytes of the value.
-    pub value_bytes: u32,
-    /// CRC-32C of the value.
-    pub checksum: u32,
-}
-
-impl RecordEntry {
-    /// One that has nothing but a key.
-    fn of_key(kind: ValueKind, key: Range<usize>) -> RecordEntry {
-        RecordEntry {
-            kind,
-            key,
-            range_end: 0..0,
-            attributes: 0..0,
-            expires_at_ms: 0,
-            value_offset: 0,
-            value_bytes: 0,
-            checksum: 0,
-        }
-    }
-
-    /// What it comes to, once the group's value section stands at `values_offset` of `segment`; `value` is
-    /// asked for if it is inline.
-    #[inline]
-    fn body<'a>(&self, value: &'a [u8], segment: u64, values_offset: u64) -> BodyRef<'a> {
-        let place = ValuePointer {
-            segment,
-            offset: values_offset + u64::from(self.value_offset),
-            length: self.value_bytes,
-            checksum: self.checksum,
-        };
-        body(self.kind, value, place)
-    }
-
-    /// Whether the entry has a value.
-    pub fn is_put(&self) -> bool {
-        matches!(self.kind, ValueKind::Put | ValueKind::PutRef)
-    }
-}
-
-/// The entries of a group's meta section; `None` unless they fill both sections exactly.
-pub fn decode_group(meta: &[u8], count: u32, value_bytes: u32) -> Option<Vec<RecordEntry>> {
-    let mut entries = Vec::with_capacity((count as usize).min(meta.len() / 3));
-    let mut place = Place::default();
-    for _ in 0..count {
-        entries.push(place.decode_entry(meta)?);
-    }
-    (place.meta_at == meta.len() && place.value_at == value_bytes).then_some(entries)
-}
-
-/// How far decoding got in the two sections.
-#[derive(Debug, Clone, Copy, Default)]
-struct Place {
-    meta_at: usize,
-    value_at: u32,
-}
-
-impl Place {
-    fn decode_entry(&mut self, meta: &[u8]) -> Option<RecordEntry> {
-        let base = self.meta_at;
-        let mut fields = Decoder::new(meta.get(base..)?);
-        let flags = fields.u8()?;
-        let kind = ValueKind::from_u8(flags & KIND_MASK)?;
-        let mut entry = RecordEntry {
-            value_offset: self.value_at,
-            ..RecordEntry::of_key(kind, decode_key(&mut fields, base)?)
-        };
-        let allowed = if entry.is_put() { HAS_EXPIRY | HAS_ATTRIBUTES } else { 0 };
-        if flags & !KIND_MASK & !allowed != 0 {
-            return None;
-        }
-        if kind == ValueKind::DeleteRange {
-            entry.range_end = decode_key(&mut fields, base)?;
-            if meta[entry.key.clone()] >= meta[entry.range_end.clone()] {
-                return None;
-            }
-        }
-        if entry.is_put() {
-            entry.value_bytes = u32::try_from(fields.varint()?).ok()?;
-            entry.checksum = fields.u32()?;
-        }
-        if flags & HAS_EXPIRY != 0 {
-            entry.expires_at_ms = fields.varint()?;
-        }
-        if flags & HAS_ATTRIBUTES != 0 {
-            entry.attributes = decode_range(&mut fields, base)?;
-            if entry.attributes.len() > ATTRIBUTES_BYTES_MAX {
-                return None;
-            }
-        }
-        self.value_at = self.value_at.checked_add(entry.value_bytes)?;
-        self.meta_at = base + fields.position();
-        Some(entry)
-    }
-}
-
-fn decode_range(fields: &mut Decoder<'_>, base: usize) -> Option<Range<usize>> {
-    let len = fields.length_prefixed()?.len();
-    let end = base + fields.position();
-    Some(end - len..end)
-}
-
-fn decode_key(fields: &mut Decoder<'_>, base: usize) -> Option<Range<usize>> {
-    let mut probe = fields.clone();
-    check_key(probe.length_prefixed()?).ok()?;
-    decode_range(fields, base)
-}
-
-/// One write, as the memtable takes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change<'a> {
-    /// A key was set or deleted.
-    Entry {
-        /// The user key.
-        key: &'a [u8],
-        /// The new version.
-        entry: EntryRef<'a>,
-    },
-    /// A range of keys was deleted.
-    DeleteRange {
-        /// Its first key.
-        start: &'a [u8],
-        /// The key behind its last.
-        end: &'a [u8],
-        /// Number of the write.
-        seqno: SeqNo,
-    },
-}
-
-/// Where the values that are held inline are found.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum InlineValues<'a> {
-    /// In a list of all values of the group.
-    Listed(&'a [&'a [u8]]),
-    /// One after another, those that are pointed at left out.
-    Packed(&'a [u8]),
-}
-
-/// The writes of one group, in order.
-#[derive(Debug, Clone)]
-pub struct Changes<'a> {
-    meta: &'a [u8],
-    /// What is left of it.
-    inline: InlineValues<'a>,
-    segment: u64,
-    values_offset: u64,
-    written_at_ms: u64,
-    next_seqno: SeqNo,
-    remaining: u32,
-    place: Place,
-}
-
-impl<'a> Changes<'a> {
-    /// The changes of the group in `segment` whose value section is at `values_offset`.
-    ///
-    /// Requires: `decode_group` accepts `meta`, and `inline` holds the values of its `Put`s.
-    pub(super) fn new(
-        meta: &'a [u8],
-        inline: InlineValues<'a>,
-        segment: u64,
-        values_offset: u64,
-        (next_seqno, written_at_ms, remaining): (SeqNo, u64, u32),
-    ) -> Changes<'a> {
-        let place = Place::default();
-        Changes {
-            meta,
-            inline,
-            segment,
-            values_offset,
-            written_at_ms,
-            next_seqno,
-            remaining,
-            place,
-        }
-    }
-
-    fn body(&mut self, entry: &RecordEntry) -> Option<BodyRef<'a>> {
-        if !entry.is_put() {
-            return Some(BodyRef::Delete);
-        }
-        let value = match &mut self.inline {
-            InlineValues::Listed(values) => {
-                let (first, rest) = values.split_first()?;
-                *values = rest;
-                *first
-            }
-            InlineValues::Packed(values) if entry.kind == ValueKind::Put => {
-                let (first, rest) = values.split_at_checked(entry.value_bytes as usize)?;
-                *values = rest;
-                first
-            }
-            InlineValues::Packed(_) => &[],
-        };
-        Some(entry.body(value, self.segment, self.values_offset))
-    }
-}
-
-impl<'a> Iterator for Changes<'a> {
-    type Item = Change<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Change<'a>> {
-        self.remaining = self.remaining.checked_sub(1)?;
-        let entry = self.place.decode_entry(self.meta)?;
-        let seqno = self.next_seqno;
-        self.next_seqno += 1;
-        let key = &self.meta[entry.key.clone()];
-        if entry.kind == ValueKind::DeleteRange {
-            let end = &self.meta[entry.range_end];
-            return Some(Change::DeleteRange { start: key, end, seqno });
-        }
-        let body = self.body(&entry)?;
-        let entry = EntryRef {
-            seqno,
-            written_at_ms: self.written_at_ms,
-            expires_at_ms: entry.expires_at_ms,
-            attributes: &self.meta[entry.attributes],
-            body,
-        };
-        Some(Change::Entry { key, entry })
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.remaining as usize, Some(self.remaining as usize))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::group_meta::decode_group;
     use super::*;
+    use crate::head::BodyRef;
     use bytes::Bytes;
-    use proptest::prelude::*;
 
     fn batch() -> WriteBatch {
         let mut batch = WriteBatch::new();
@@ -657,22 +352,6 @@ mod tests {
         assert!(decode_group(meta, count, values + 1).is_none());
         for len in 0..meta.len() {
             assert!(decode_group(&meta[..len], count, values).is_none(), "{len}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_meta_decodes_without_a_panic(
-            mut meta in prop::collection::vec(any::<u8>(), 0..200),
-            kind in 0u8..6,
-            count in any::<u32>(),
-            values in any::<u32>(),
-        ) {
-            let _ = decode_group(&meta, count, values);
-            if let Some(first) = meta.first_mut() {
-                *first = kind;
-            }
-            let _ = decode_group(&meta, count % 4, values);
         }
     }
 }

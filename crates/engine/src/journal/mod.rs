@@ -6,6 +6,8 @@
 //! and reuses files. Which segments are live is known to the manifest only.
 
 pub mod record;
+pub mod group_meta;
+pub mod changes;
 pub mod group;
 pub mod segment_header;
 mod backed;
@@ -34,9 +36,10 @@ mod tests;
 #[cfg(test)]
 mod unsynced_front_tests;
 
+pub use changes::{Change, Changes};
 pub use collected::{Collected, CollectedWriter};
 pub use collected_index::{CollectedIndex, ValuePlace};
-pub use group::{Change, Changes, PreparedGroup};
+pub use group::PreparedGroup;
 pub use inspect::inspect;
 pub use making::SegmentOptions;
 pub use reader::{Record, SegmentReader, Step};

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::group::{Changes, InlineValues, RecordEntry, decode_group};
+use super::changes::{Changes, InlineValues};
+use super::group_meta::{RecordEntry, decode_group};
 use super::record::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, RecordType, Salt};
 use super::segment::Segment;
 use super::segment_header::SEGMENT_HEADER_BYTES;

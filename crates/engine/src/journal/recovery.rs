@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::group::Changes;
+use super::changes::Changes;
 use super::reader::{SegmentReader, Step};
 use super::record::{RecordHeader, RecordType};
 use super::segment::{JournalFiles, Segment};

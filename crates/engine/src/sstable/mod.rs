@@ -11,6 +11,7 @@
 mod frame;
 mod footer;
 mod block;
+mod block_builder;
 mod point_index;
 mod sorted_words;
 mod fences;

@@ -1,4 +1,4 @@
-//! A position among the live keys of one moment, and the iterators built on it.
+//! A position among the live keys of one moment.
 //!
 //! Below lies the merge of every memtable and run, with all versions of every key. The cursor shows,
 //! of each key, the newest version its moment sees, if that is a value.
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use super::ScanOptions;
 use super::runs_passed::RunsPassed;
 use super::sorted_run::SortedRun;
 use super::state::{ReadState, ValueRef};
-use super::{KeyHead, KeyValue, ScanOptions};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::head::{self, Body, BodyRef, Entry, Head, ValuePointer};
 use crate::iter::{InternalIterator, MergingIterator};
 use crate::journal::Sequence;
@@ -290,7 +290,8 @@ impl Cursor {
         self.state.value_ref(&pointer, &mut trace)
     }
 
-    fn value_of(&self, entry: Entry) -> Result<Bytes> {
+    /// The value of the entry shown.
+    pub(super) fn value_of(&self, entry: Entry) -> Result<Bytes> {
         let pointer = match entry.body {
             Body::Inline(value) => return Ok(value),
             Body::Ref(pointer) => pointer,
@@ -334,7 +335,7 @@ impl Cursor {
     }
 
     /// The entry shown. Requires: valid.
-    fn entry(&self) -> Result<Entry> {
+    pub(super) fn entry(&self) -> Result<Entry> {
         match &self.shown {
             Shown::Here => self.merged.owned_entry(),
             Shown::Kept(entry) => Ok(entry.clone()),
@@ -411,96 +412,10 @@ impl Drop for Cursor {
     }
 }
 
-/// Steps a cursor through its bounds in one direction.
-#[derive(Debug)]
-struct Walk {
-    cursor: Cursor,
-    reverse: bool,
-    started: bool,
-    ended: bool,
-}
-
-impl Walk {
-    fn advance(&mut self) -> Option<Result<()>> {
-        if self.ended {
-            return None;
-        }
-        let moved = match (self.started, self.reverse) {
-            (false, false) => self.cursor.seek_to_first(),
-            (false, true) => self.cursor.seek_to_last(),
-            (true, false) => self.cursor.next(),
-            (true, true) => self.cursor.prev(),
-        };
-        self.started = true;
-        if moved.is_err() || !self.cursor.valid() {
-            self.ended = true;
-        }
-        match moved {
-            Err(error) => Some(Err(error)),
-            Ok(()) => self.cursor.valid().then_some(Ok(())),
-        }
-    }
-
-    fn fail<T>(&mut self, error: Error) -> Result<T> {
-        self.ended = true;
-        Err(error)
-    }
-}
-
-/// Iterates over keys and values of a range as of one moment. Owns what it needs; ends after an error.
-#[derive(Debug)]
-pub struct Range(Walk);
-
-/// Iterates over keys and heads of a range as of one moment, reading no body that stays in the journal.
-#[derive(Debug)]
-pub struct RangeHeads(Walk);
-
-impl Range {
-    pub(super) fn new(cursor: Cursor, reverse: bool) -> Range {
-        Range(Walk { cursor, reverse, started: false, ended: false })
-    }
-}
-
-impl RangeHeads {
-    pub(super) fn new(cursor: Cursor, reverse: bool) -> RangeHeads {
-        RangeHeads(Walk { cursor, reverse, started: false, ended: false })
-    }
-}
-
-impl Iterator for Range {
-    type Item = Result<KeyValue>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Err(error) = self.0.advance()? {
-            return Some(Err(error));
-        }
-        let cursor = &self.0.cursor;
-        let item = cursor.entry().and_then(|entry| {
-            let head = entry.head().expect("a cursor shows values only");
-            let key = Bytes::copy_from_slice(cursor.key());
-            Ok(KeyValue { key, head, value: cursor.value_of(entry)? })
-        });
-        Some(item.or_else(|error| self.0.fail(error)))
-    }
-}
-
-impl Iterator for RangeHeads {
-    type Item = Result<KeyHead>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Err(error) = self.0.advance()? {
-            return Some(Err(error));
-        }
-        let cursor = &self.0.cursor;
-        let key = Bytes::copy_from_slice(cursor.key());
-        let item = cursor.head().map(|head| KeyHead { key, head });
-        Some(item.or_else(|error| self.0.fail(error)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
     use crate::options::{Options, Reading};
     use crate::resources::{ResourceOptions, Resources};
     use crate::store::Store;

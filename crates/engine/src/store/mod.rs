@@ -1,7 +1,7 @@
 //! The store: what a user of the engine holds.
 //!
 //! [`Store`] is a handle; the parts are in `inner`, the paths in a file each: `write`, `read`,
-//! `cursor`, `durability`, `flushing`, `compacting`, `collecting`, `maintenance`; `tree` is where
+//! `cursor`, `range`, `durability`, `flushing`, `compacting`, `collecting`, `maintenance`; `tree` is where
 //! they meet, and `background` is what the threads call.
 
 #[cfg(test)]
@@ -13,6 +13,7 @@ mod stats;
 mod runs_passed;
 mod sorted_run;
 mod cursor;
+mod range;
 mod snapshot;
 mod inner;
 mod read;
@@ -47,8 +48,9 @@ use crate::stages::Stages;
 use crate::version::{LiveTable, Run};
 use inner::Inner;
 
-pub use cursor::{Cursor, Range, RangeHeads};
+pub use cursor::Cursor;
 pub use maintenance::{Damage, VerifyReport};
+pub use range::{Range, RangeHeads};
 pub use snapshot::Snapshot;
 pub use state::ValueRef;
 pub use stats::{LevelStats, Stats};

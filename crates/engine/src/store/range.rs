@@ -1,0 +1,94 @@
+//! Iterators over a range of keys: a cursor that is stepped through its bounds.
+
+use bytes::Bytes;
+
+use super::cursor::Cursor;
+use super::{KeyHead, KeyValue};
+use crate::error::{Error, Result};
+
+/// Steps a cursor through its bounds in one direction.
+#[derive(Debug)]
+struct Walk {
+    cursor: Cursor,
+    reverse: bool,
+    started: bool,
+    ended: bool,
+}
+
+impl Walk {
+    fn advance(&mut self) -> Option<Result<()>> {
+        if self.ended {
+            return None;
+        }
+        let moved = match (self.started, self.reverse) {
+            (false, false) => self.cursor.seek_to_first(),
+            (false, true) => self.cursor.seek_to_last(),
+            (true, false) => self.cursor.next(),
+            (true, true) => self.cursor.prev(),
+        };
+        self.started = true;
+        if moved.is_err() || !self.cursor.valid() {
+            self.ended = true;
+        }
+        match moved {
+            Err(error) => Some(Err(error)),
+            Ok(()) => self.cursor.valid().then_some(Ok(())),
+        }
+    }
+
+    fn fail<T>(&mut self, error: Error) -> Result<T> {
+        self.ended = true;
+        Err(error)
+    }
+}
+
+/// Iterates over keys and values of a range as of one moment. Owns what it needs; ends after an error.
+#[derive(Debug)]
+pub struct Range(Walk);
+
+/// Iterates over keys and heads of a range as of one moment, reading no body that stays in the journal.
+#[derive(Debug)]
+pub struct RangeHeads(Walk);
+
+impl Range {
+    pub(super) fn new(cursor: Cursor, reverse: bool) -> Range {
+        Range(Walk { cursor, reverse, started: false, ended: false })
+    }
+}
+
+impl RangeHeads {
+    pub(super) fn new(cursor: Cursor, reverse: bool) -> RangeHeads {
+        RangeHeads(Walk { cursor, reverse, started: false, ended: false })
+    }
+}
+
+impl Iterator for Range {
+    type Item = Result<KeyValue>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Err(error) = self.0.advance()? {
+            return Some(Err(error));
+        }
+        let cursor = &self.0.cursor;
+        let item = cursor.entry().and_then(|entry| {
+            let head = entry.head().expect("a cursor shows values only");
+            let key = Bytes::copy_from_slice(cursor.key());
+            Ok(KeyValue { key, head, value: cursor.value_of(entry)? })
+        });
+        Some(item.or_else(|error| self.0.fail(error)))
+    }
+}
+
+impl Iterator for RangeHeads {
+    type Item = Result<KeyHead>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Err(error) = self.0.advance()? {
+            return Some(Err(error));
+        }
+        let cursor = &self.0.cursor;
+        let key = Bytes::copy_from_slice(cursor.key());
+        let item = cursor.head().map(|head| KeyHead { key, head });
+        Some(item.or_else(|error| self.0.fail(error)))
+    }
+}
