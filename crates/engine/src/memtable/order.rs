@@ -210,15 +210,36 @@ impl Run {
             Ordering::Equal => {}
         }
         let wanted = key::word(user_key, shared);
-        self.records.partition_point(|&(prefix, record)| match prefix.cmp(&wanted) {
-            Ordering::Less => true,
-            Ordering::Greater => false,
-            Ordering::Equal => {
-                let record = arena.record(record);
-                key::compare(record.key(), record.seqno(), user_key, seqno) == Ordering::Less
-            }
-        })
+        let start = self.records.partition_point(|&(word, _)| word < wanted);
+        let same = gallop(&self.records[start..], |&(word, _)| word == wanted);
+        let same = &self.records[start..start + same];
+        start + count_before_by_keys(arena, same, user_key, seqno)
     }
+}
+
+/// How many of these records come before (`user_key`, `seqno`), by their keys. While one is waited for, both
+/// that may be next are asked for.
+fn count_before_by_keys(
+    arena: &Arena,
+    records: &[(u64, RecordRef)],
+    user_key: &[u8],
+    seqno: SeqNo,
+) -> usize {
+    let mut left = 0..records.len();
+    while !left.is_empty() {
+        let middle = left.start + left.len() / 2;
+        let halves = [left.start..middle, middle + 1..left.end];
+        for half in halves.iter().filter(|half| !half.is_empty()) {
+            arena.prefetch_key(records[half.start + half.len() / 2].1);
+        }
+        let record = arena.record(records[middle].1);
+        let [below, above] = halves;
+        left = match key::compare(record.key(), record.seqno(), user_key, seqno) {
+            Ordering::Less => above,
+            Ordering::Equal | Ordering::Greater => below,
+        };
+    }
+    left.start
 }
 
 /// A cursor over one run.
