@@ -140,9 +140,12 @@ fn look_at_each(fs: &MemoryFileSystem) {
         let Ok(segment) = Segment::open(files.clone(), number, len) else { continue };
         let _ = verify_segment(&segment, 64);
         if let Ok(index) = CollectedIndex::read(&segment) {
-            for ((old, offset), new) in index.iter() {
-                assert_eq!(index.lookup(old, offset), Some(new));
-                let _ = segment.read_value(new, 1, 0, true);
+            for (old, moved) in index.iter() {
+                assert!(index.of(old).is_some());
+                for (offset, new) in moved.iter() {
+                    assert_eq!(moved.lookup(offset), Some(new));
+                    let _ = segment.read_value(new, 1, 0, true);
+                }
             }
         }
     }

@@ -1,8 +1,11 @@
-//! Where the values of a collected segment came from, in memory.
+//! Where the values of a collected segment came from, in memory: old segment by old segment.
 //!
-//! Old places stand in order, segment by segment. A directory tells of each stretch of an old segment which
-//! of its places are there, two to four, so that a look-up waits for two cache lines however many there are:
-//! each read of a value that was moved makes one, until a compaction makes its pointer direct.
+//! Old places stand in order. A directory tells of each stretch of an old segment which of its places are
+//! there, two to four, so that a look-up waits for two cache lines however many there are: each read of a
+//! value that was moved makes one, until a compaction makes its pointer direct.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::reader::{SegmentReader, Step};
 use super::record::RecordType;
@@ -17,17 +20,9 @@ const STRETCH_BITS: u32 = 2;
 /// A place of a value: segment number and offset.
 pub type ValuePlace = (u64, u64);
 
-/// Where the values of a collected segment came from.
-#[derive(Debug)]
-pub struct CollectedIndex {
-    /// By number.
-    segments: Box<[OldSegment]>,
-}
-
 /// What was moved from one segment, one value at least.
 #[derive(Debug)]
-struct OldSegment {
-    number: u64,
+pub struct MovedValues {
     /// Where a value was, and where it is now; ascending.
     offsets: Box<[(u64, u64)]>,
     /// The first old offset, told here so that a look-up need not wait for it there.
@@ -38,10 +33,10 @@ struct OldSegment {
     before: Box<[u32]>,
 }
 
-impl OldSegment {
+impl MovedValues {
     /// Requires: between 1 and `u32::MAX` places, ascending, all of one segment.
-    fn new(places: &[(ValuePlace, u64)]) -> OldSegment {
-        let ((number, first), _) = places[0];
+    fn new(places: &[(ValuePlace, u64)]) -> MovedValues {
+        let ((_, first), _) = places[0];
         let ((_, last), _) = places[places.len() - 1];
         let gap = (last - first) / places.len() as u64;
         let stretch_bits = (gap.checked_ilog2().unwrap_or(0) + STRETCH_BITS).min(u64::BITS - 1);
@@ -51,8 +46,7 @@ impl OldSegment {
             before.resize(before.len().max(stretch as usize + 1), at as u32);
         }
         before.push(places.len() as u32);
-        OldSegment {
-            number,
+        MovedValues {
             offsets: places.iter().map(|&((_, offset), new_offset)| (offset, new_offset)).collect(),
             first,
             stretch_bits,
@@ -60,13 +54,30 @@ impl OldSegment {
         }
     }
 
-    fn lookup(&self, offset: u64) -> Option<u64> {
+    /// Where the value that stood at an old offset is.
+    pub fn lookup(&self, offset: u64) -> Option<u64> {
         let stretch = usize::try_from(offset.checked_sub(self.first)? >> self.stretch_bits).ok()?;
         let (start, end) = (self.before.get(stretch)?, self.before.get(stretch + 1)?);
         let offsets = &self.offsets[*start as usize..*end as usize];
         let at = offsets.binary_search_by_key(&offset, |&(old, _)| old).ok()?;
         Some(offsets[at].1)
     }
+
+    /// Old and new offsets, ascending by old offset.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.offsets.iter().copied()
+    }
+
+    /// Memory held.
+    pub fn resident_bytes(&self) -> usize {
+        size_of::<MovedValues>() + size_of_val(&*self.offsets) + size_of_val(&*self.before)
+    }
+}
+
+/// Where the values of a collected segment came from, by the number of the segment they were in.
+#[derive(Debug)]
+pub struct CollectedIndex {
+    segments: BTreeMap<u64, Arc<MovedValues>>,
 }
 
 impl CollectedIndex {
@@ -93,26 +104,18 @@ impl CollectedIndex {
     /// Of places that ascend.
     fn new(places: &[(ValuePlace, u64)]) -> CollectedIndex {
         let of_one = places.chunk_by(|((a, _), _), ((b, _), _)| a == b);
-        CollectedIndex { segments: of_one.map(OldSegment::new).collect() }
+        let moved = of_one.map(|places| (places[0].0.0, Arc::new(MovedValues::new(places))));
+        CollectedIndex { segments: moved.collect() }
     }
 
-    /// Where the value that stood at an old place is in this segment.
-    pub fn lookup(&self, segment: u64, offset: u64) -> Option<u64> {
-        let at = self.segments.binary_search_by_key(&segment, |old| old.number).ok()?;
-        self.segments[at].lookup(offset)
+    /// What was moved from a segment; `None` when nothing was.
+    pub fn of(&self, segment: u64) -> Option<&Arc<MovedValues>> {
+        self.segments.get(&segment)
     }
 
-    /// Memory held.
-    pub fn resident_bytes(&self) -> usize {
-        let held = |old: &OldSegment| size_of_val(&*old.offsets) + size_of_val(&*old.before);
-        size_of_val(&*self.segments) + self.segments.iter().map(held).sum::<usize>()
-    }
-
-    /// Old places and new offsets, ascending by old place.
-    pub fn iter(&self) -> impl Iterator<Item = (ValuePlace, u64)> + '_ {
-        self.segments.iter().flat_map(|old| {
-            old.offsets.iter().map(|&(offset, new_offset)| ((old.number, offset), new_offset))
-        })
+    /// What was moved from each segment, by its number.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &MovedValues)> {
+        self.segments.iter().map(|(&number, moved)| (number, &**moved))
     }
 }
 
@@ -132,8 +135,6 @@ pub(super) fn decode_index(meta: &[u8], count: u32) -> Option<Vec<(ValuePlace, u
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -151,16 +152,20 @@ mod tests {
         ) {
             let listed: Vec<(ValuePlace, u64)> = places.clone().into_iter().collect();
             let index = CollectedIndex::new(&listed);
-            prop_assert_eq!(index.iter().collect::<BTreeMap<_, _>>(), places.clone());
+            let moved = index.iter().flat_map(|(number, moved)| {
+                moved.iter().map(move |(old, new)| ((number, old), new))
+            });
+            prop_assert_eq!(moved.collect::<Vec<_>>(), listed.clone());
             let near = listed.iter().flat_map(|&((number, offset), _)| {
                 [offset.wrapping_sub(1), offset, offset.wrapping_add(1)].map(|near| (number, near))
             });
             for (number, offset) in near.chain(others) {
                 let expected = places.get(&(number, offset)).copied();
-                prop_assert_eq!(index.lookup(number, offset), expected);
+                let found = index.of(number).and_then(|moved| moved.lookup(offset));
+                prop_assert_eq!(found, expected);
             }
-            for old in &index.segments {
-                prop_assert!(old.before.len() <= old.offsets.len() / 2 + 2, "{:?}", old);
+            for (_, moved) in index.iter() {
+                prop_assert!(moved.before.len() <= moved.offsets.len() / 2 + 2, "{:?}", moved);
             }
         }
 

@@ -38,7 +38,7 @@ mod unsynced_front_tests;
 
 pub use changes::{Change, Changes};
 pub use collected::{Collected, CollectedWriter};
-pub use collected_index::{CollectedIndex, ValuePlace};
+pub use collected_index::{CollectedIndex, MovedValues, ValuePlace};
 pub use group::PreparedGroup;
 pub use inspect::inspect;
 pub use making::SegmentOptions;

@@ -114,7 +114,7 @@ impl Inner {
                 .filter(|&old| picked.contains(&state.version.segments.answering(old)))
                 .collect();
         }
-        let index = Arc::new(CollectedIndex::read(segment)?);
+        let index = CollectedIndex::read(segment)?;
         let forwarded: Vec<u64> = edit.forwards.iter().map(|&(old, _)| old).collect();
         let mut tree = self.tree.lock();
         self.install(&mut tree, edit, |state| {
@@ -126,8 +126,7 @@ impl Inner {
             let named = &state.version.segments;
             for old in forwarded {
                 if named.named(old).count > 0 {
-                    let (index, to) = (index.clone(), segment.clone());
-                    segments.by_number.insert(old, SegmentEntry::Forwarded { index, to });
+                    segments.forward(old, &index, segment);
                 }
             }
         })?;
@@ -228,13 +227,11 @@ impl<'a> Collector<'a> {
 fn origins(segments: &Segments, number: u64) -> Origins {
     let mut origins = Origins::new();
     for (&old, entry) in &segments.by_number {
-        if let SegmentEntry::Forwarded { index, to } = entry
+        if let SegmentEntry::Forwarded { moved, to } = entry
             && to.number() == number
         {
-            for (place, new_offset) in index.iter() {
-                if place.0 == old {
-                    origins.entry(new_offset).or_default().push(place);
-                }
+            for (offset, new_offset) in moved.iter() {
+                origins.entry(new_offset).or_default().push((old, offset));
             }
         }
     }

@@ -7,6 +7,7 @@
 //! 5. Write a new manifest, and remove the files that nothing names.
 
 use std::collections::HashSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -249,6 +250,7 @@ impl Opening<'_> {
             let segment = Segment::open(files.clone(), meta.number, meta.end_offset)?;
             segments.insert(Arc::new(segment));
         }
+        let mut indexes = BTreeMap::new();
         for (old, _) in version.segments.forwards() {
             let answering = version.segments.answering(old);
             let Some(SegmentEntry::Direct(to)) = segments.by_number.get(&answering).cloned() else {
@@ -259,17 +261,11 @@ impl Opening<'_> {
                     "a segment that values were moved to is gone",
                 ));
             };
-            let known = segments.by_number.values().find_map(|entry| match entry {
-                SegmentEntry::Forwarded { index, to } if to.number() == answering => {
-                    Some(index.clone())
-                }
-                _ => None,
-            });
-            let index = match known {
-                Some(index) => index,
-                None => Arc::new(CollectedIndex::read(&to)?),
+            let index = match indexes.entry(answering) {
+                Entry::Occupied(index) => index.into_mut(),
+                Entry::Vacant(place) => place.insert(CollectedIndex::read(&to)?),
             };
-            segments.by_number.insert(old, SegmentEntry::Forwarded { index, to });
+            segments.forward(old, index, &to);
         }
         Ok(segments)
     }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::table_search::{Found, TableSearch};
 use crate::error::{Error, Result};
 use crate::head::{Body, Entry, ValuePointer};
-use crate::journal::{CollectedIndex, Segment, Sequence};
+use crate::journal::{CollectedIndex, MovedValues, Segment, Sequence};
 use crate::key::{self, SeqNo};
 use crate::memtable::Memtable;
 use crate::stages::{Exit, Stage, Trace};
@@ -200,10 +200,10 @@ impl ReadState {
 pub(crate) enum SegmentEntry {
     /// In the segment of that number.
     Direct(Arc<Segment>),
-    /// The segment was collected: in another, by its index.
+    /// The segment was collected: in another.
     Forwarded {
-        /// From old places to new offsets.
-        index: Arc<CollectedIndex>,
+        /// From old offsets to new ones.
+        moved: Arc<MovedValues>,
         /// Holds the values now.
         to: Arc<Segment>,
     },
@@ -221,6 +221,20 @@ impl Segments {
         self.by_number.insert(segment.number(), SegmentEntry::Direct(segment));
     }
 
+    /// Has a collected segment, whose index this is, answer for what was moved there from `old`; for
+    /// nothing, if nothing was.
+    pub(crate) fn forward(&mut self, old: u64, index: &CollectedIndex, to: &Arc<Segment>) {
+        match index.of(old) {
+            Some(moved) => {
+                let (moved, to) = (moved.clone(), to.clone());
+                self.by_number.insert(old, SegmentEntry::Forwarded { moved, to });
+            }
+            None => {
+                self.by_number.remove(&old);
+            }
+        }
+    }
+
     /// The segment and offset where a pointer's value is now; damage when it is nowhere.
     fn find(&self, pointer: &ValuePointer) -> Result<(&Arc<Segment>, u64)> {
         self.locate(pointer).ok_or_else(|| {
@@ -236,9 +250,7 @@ impl Segments {
     pub(crate) fn locate(&self, pointer: &ValuePointer) -> Option<(&Arc<Segment>, u64)> {
         match self.by_number.get(&pointer.segment)? {
             SegmentEntry::Direct(segment) => Some((segment, pointer.offset)),
-            SegmentEntry::Forwarded { index, to } => {
-                Some((to, index.lookup(pointer.segment, pointer.offset)?))
-            }
+            SegmentEntry::Forwarded { moved, to } => Some((to, moved.lookup(pointer.offset)?)),
         }
     }
 
@@ -253,14 +265,13 @@ impl Segments {
         }
     }
 
-    /// Memory of the indexes of collected segments, each of which may answer for several.
+    /// Memory that is held to find values that were moved.
     pub(crate) fn index_bytes(&self) -> usize {
-        let forwarded = self.by_number.values().filter_map(|entry| match entry {
-            SegmentEntry::Direct(_) => None,
-            SegmentEntry::Forwarded { index, to } => Some((to.number(), index)),
-        });
-        let indexes: BTreeMap<_, _> = forwarded.collect();
-        indexes.values().map(|index| index.resident_bytes()).sum()
+        let held = |entry: &SegmentEntry| match entry {
+            SegmentEntry::Direct(_) => 0,
+            SegmentEntry::Forwarded { moved, .. } => moved.resident_bytes(),
+        };
+        self.by_number.values().map(held).sum()
     }
 
     /// The segments themselves, forwards apart.
