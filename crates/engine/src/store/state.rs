@@ -282,3 +282,48 @@ impl Segments {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::{Participant, ResourceOptions, Resources};
+    use crate::vfs::{ManualClock, MemoryFileSystem};
+    use crate::{Options, Store};
+
+    #[test]
+    fn a_segment_of_which_nothing_was_moved_leads_nowhere() {
+        let options = Options {
+            memtable_journal_bytes: 128 << 10,
+            segment_bytes_min: 64 << 10,
+            segment_bytes_max: 64 << 10,
+            ..Options::default()
+        };
+        let (fs, clock) = (Arc::new(MemoryFileSystem::new()), Arc::new(ManualClock::at_ms(1)));
+        let resources = Resources::inline(ResourceOptions::default(), fs, clock);
+        let store = Store::open_with("/s", options, resources).unwrap();
+        for round in 0..4u32 {
+            for key in (0..300u32).filter(|key| round == 0 || key % 7 > 0) {
+                store.put(&key.to_be_bytes(), &[round as u8; 1500]).unwrap();
+            }
+            store.inner.flush_all().unwrap();
+            while store.inner.compaction_step() {}
+        }
+        let mut segments = Segments::clone(&store.inner.state.load_full().segments);
+        let forwarded = segments.by_number.iter().find_map(|(&old, entry)| match entry {
+            SegmentEntry::Forwarded { moved, to } => Some((old, moved.clone(), to.clone())),
+            SegmentEntry::Direct(_) => None,
+        });
+        let (old, moved, to) = forwarded.expect("values of a mostly dead segment were moved");
+        let (offset, new_offset) = moved.iter().next().unwrap();
+        let pointer = |segment| ValuePointer { segment, offset, length: 1500, checksum: 0 };
+        let found = segments.locate(&pointer(old)).unwrap();
+        assert_eq!((found.0.number(), found.1), (to.number(), new_offset));
+        // Another that the same collected segment answers for, where none of its values are.
+        let other = u64::MAX;
+        let entry = segments.by_number[&old].clone();
+        segments.by_number.insert(other, entry);
+        segments.forward(other, &CollectedIndex::read(&to).unwrap(), &to);
+        assert!(segments.locate(&pointer(other)).is_none());
+        assert!(!segments.by_number.contains_key(&other), "it would hold on to the segment before");
+    }
+}

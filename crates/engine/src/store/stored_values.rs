@@ -272,6 +272,10 @@ mod tests {
             store.delete_range(&start, &end).unwrap();
             settle(inner);
             let state = inner.state.load_full();
+            for entry in state.segments.by_number.values() {
+                let SegmentEntry::Forwarded { to, .. } = entry else { continue };
+                assert!(state.version.segments.get(to.number()).is_some(), "round {round}: gone");
+            }
             let picked = picked(&state);
             let (tables, records) = (of_tables(&state, &picked), of_records(&state, &picked));
             assert!(tables.is_sorted(), "segment by segment, from the front to the end");
