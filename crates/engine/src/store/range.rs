@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::cursor::Cursor;
 use super::{KeyHead, KeyValue};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Steps a cursor through its bounds in one direction.
 #[derive(Debug)]
@@ -36,9 +36,11 @@ impl Walk {
         }
     }
 
-    fn fail<T>(&mut self, error: Error) -> Result<T> {
-        self.ended = true;
-        Err(error)
+    /// What `show` makes of the next entry; nothing follows an error.
+    fn next<T>(&mut self, show: impl FnOnce(&Cursor) -> Result<T>) -> Option<Result<T>> {
+        let shown = self.advance()?.and_then(|()| show(&self.cursor));
+        self.ended |= shown.is_err();
+        Some(shown)
     }
 }
 
@@ -66,16 +68,12 @@ impl Iterator for Range {
     type Item = Result<KeyValue>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Err(error) = self.0.advance()? {
-            return Some(Err(error));
-        }
-        let cursor = &self.0.cursor;
-        let item = cursor.entry().and_then(|entry| {
+        self.0.next(|cursor| {
+            let entry = cursor.entry()?;
             let head = entry.head().expect("a cursor shows values only");
             let key = Bytes::copy_from_slice(cursor.key());
             Ok(KeyValue { key, head, value: cursor.value_of(entry)? })
-        });
-        Some(item.or_else(|error| self.0.fail(error)))
+        })
     }
 }
 
@@ -83,12 +81,8 @@ impl Iterator for RangeHeads {
     type Item = Result<KeyHead>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Err(error) = self.0.advance()? {
-            return Some(Err(error));
-        }
-        let cursor = &self.0.cursor;
-        let key = Bytes::copy_from_slice(cursor.key());
-        let item = cursor.head().map(|head| KeyHead { key, head });
-        Some(item.or_else(|error| self.0.fail(error)))
+        self.0.next(|cursor| {
+            Ok(KeyHead { key: Bytes::copy_from_slice(cursor.key()), head: cursor.head()? })
+        })
     }
 }
