@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::block_cache::BlockCache;
 use crate::block_memory::BlockMemory;
 use crate::file_cache::FileCache;
-use crate::memtable::SpareChunks;
+use crate::memtable::SpareMemory;
 use crate::vfs::{self, Clock, DiskFileSystem, FileSystem, JoinHandle, Priority, SystemClock};
 
 /// How often stores are ticked while one of them waits for a moment, such as that of an interval sync.
@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_millis(5);
 /// How often they are ticked else: each time wakes a thread.
 const TICK_AT_EASE: Duration = Duration::from_millis(100);
 
-/// Of the memory that memtables may take, so much is kept when they go, as a divisor.
+/// Of the memory that memtables may take, so much is kept of their entries' when they go, as a divisor.
 const SPARE_SHARE: usize = 8;
 
 /// Settings of [`Resources`].
@@ -100,7 +100,7 @@ pub struct Resources {
     /// Memtable bytes of all stores, immutable ones included.
     pub memtable_bytes: AtomicUsize,
     /// Memory of memtables that are gone, for those to come.
-    pub spare_chunks: Arc<SpareChunks>,
+    pub spare_memory: Arc<SpareMemory>,
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle>>,
     inline: bool,
@@ -231,7 +231,7 @@ impl Resources {
             fs,
             clock,
             memtable_bytes: AtomicUsize::new(0),
-            spare_chunks: Arc::new(SpareChunks::new(options.write_buffer_bytes / SPARE_SHARE)),
+            spare_memory: Arc::new(SpareMemory::new(options.write_buffer_bytes / SPARE_SHARE)),
             options,
             shared: Arc::default(),
             threads: Mutex::default(),

@@ -43,7 +43,7 @@ impl Participant for Inner {
             return false;
         }
         let Some(_compacting) = self.compacting.try_lock() else { return false };
-        let idle = self.is_idle();
+        let idle = self.is_idle_and_flushed();
         let worked = match self.compact_one(idle, None) {
             Ok(Compacted::Job(_)) => Ok(true),
             Ok(Compacted::Nothing) => self.collect_one(idle),
@@ -62,7 +62,7 @@ impl Participant for Inner {
                 }
                 if self.idle_for() >= REST_AFTER && self.flushes.lock().pending.is_empty() {
                     self.settled.store(true, Ordering::Relaxed);
-                    self.resources.spare_chunks.clear();
+                    self.resources.spare_memory.clear();
                     match self.rest() {
                         Ok(()) => *self.background_error.lock() = None,
                         Err(error) => {
@@ -102,12 +102,8 @@ impl Participant for Inner {
             self.request(Work::Compaction);
         }
         if !self.settled.load(Ordering::Relaxed) && self.is_idle() {
-            if self.flush_is_worthwhile() {
-                let mut commit = self.commit.lock();
-                if self.check_writable().is_ok() {
-                    self.change_memtable(&mut commit);
-                }
-            }
+            let share = self.state.load().version.bytes() / IDLE_FLUSH_SHARE;
+            self.flush_more_than(share);
             if self.is_idle_look_due() {
                 self.request(Work::Compaction);
             }
@@ -127,6 +123,12 @@ impl Inner {
         // On a full disk nobody waits long for what is dead to go.
         let after = if self.pool.is_disk_full() { IDLE_AFTER / 10 } else { IDLE_AFTER };
         self.idle_for() >= after
+    }
+
+    /// Whether there is time for merges that aren't urgent. What is about to be flushed would be merged by
+    /// another; on a full disk it may have to wait for this one.
+    fn is_idle_and_flushed(&self) -> bool {
+        self.is_idle() && (self.pool.is_disk_full() || self.flushes.lock().pending.is_empty())
     }
 
     /// Whether an idle store is to be looked at: it was not, or not lately, or may come to rest.
@@ -234,18 +236,23 @@ impl Inner {
         }
     }
 
-    /// Whether the unflushed journal of an idle store is much of what the store takes on disk.
-    fn flush_is_worthwhile(&self) -> bool {
+    /// Has an idle store flush what is in memory, if more than so much of the journal waits for it, and so
+    /// much that it is worth tables of its own; whether it will.
+    pub(super) fn flush_more_than(&self, bytes: u64) -> bool {
+        let least = match self.pool.is_disk_full() {
+            true => 0,
+            false => bytes.max(IDLE_FLUSH_BYTES_MIN),
+        };
+        let mut commit = self.commit.lock();
         let state = self.state.load();
-        if state.active.is_empty() || !state.immutables.is_empty() {
-            return false;
+        let unflushed = self.sync.appended_lsn().saturating_sub(commit.memtable_start.lsn);
+        let can = !state.active.is_empty() && state.immutables.is_empty();
+        let flushes = can && unflushed > least && self.check_writable().is_ok();
+        if flushes {
+            // Nobody writes: memory for as many keys might be for nothing.
+            self.change_memtable(&mut commit, 0);
         }
-        if self.pool.is_disk_full() {
-            return true;
-        }
-        let start = self.commit.lock().memtable_start;
-        let unflushed = self.sync.appended_lsn().saturating_sub(start.lsn);
-        unflushed > IDLE_FLUSH_BYTES_MIN.max(state.version.bytes() / IDLE_FLUSH_SHARE)
+        flushes
     }
 }
 
@@ -306,5 +313,34 @@ mod tests {
         assert_eq!(looks, [10, 15, 20, 25, 30]);
         store.put(b"key", b"value").unwrap();
         assert!(store.inner.is_idle_look_due(), "it was written since");
+    }
+
+    /// A merge before the last memtable is flushed would leave out what it brings, and another would have to
+    /// take all in again: 250,000 deletions of 500,000 keys were merged twice.
+    #[test]
+    fn an_idle_store_merges_once_everything_is_flushed() {
+        // The last is much of the store, and less than a tenth of it.
+        for (keys, keys_last) in [(2000, 12_000), (70_000, 9000)] {
+            let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+            let store = open(&fs, &clock, Options::default());
+            for (keys, flushes) in [(keys, true), (keys, true), (keys_last, false)] {
+                for key in 0..keys {
+                    store.put(&u32::to_be_bytes(key), &[7; 100]).unwrap();
+                }
+                if flushes {
+                    store.flush().unwrap();
+                }
+            }
+            clock.advance(2 * IDLE_AFTER);
+            store.inner.tick();
+            for _ in 0..3 {
+                store.inner.compaction_step();
+                assert_eq!(store.stats().compactions, 0);
+            }
+            assert!(store.inner.flush_step());
+            while store.inner.compaction_step() {}
+            let runs = store.inner.state.load().version.runs().count();
+            assert_eq!((store.stats().compactions, runs), (1, 1));
+        }
     }
 }

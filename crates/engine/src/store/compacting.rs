@@ -11,7 +11,7 @@ use super::stats::add;
 use super::tree::table_meta;
 use crate::compaction::job::{self, Job};
 use crate::compaction::output::OutputTable;
-use crate::compaction::pick::{self, Choice, Merge, PickOptions, Slice};
+use crate::compaction::pick::{self, Choice, Merge, PickOptions, Reason, Slice};
 use crate::error::Result;
 use crate::file_name;
 use crate::key::SeqNo;
@@ -49,7 +49,7 @@ impl Inner {
             now_ms: self.resources.clock.now_ms(),
             reads_paid: self.ask_read_credit(idle),
             idle,
-            hidden: &|| self.hidden_once(&version),
+            hidden: &|little| self.hidden_once(&version, little),
             busy: &[],
             manual,
             boundaries: &boundaries,
@@ -61,6 +61,10 @@ impl Inner {
             Choice::DoNothing => return Ok(Compacted::Nothing),
             Choice::Move(moved) => moved.edit(moved.run.id(|| self.take_number())),
             Choice::Drop(drop) => drop.edit(),
+            // What is flushed first is merged along; else the next merge would read all of this one again.
+            Choice::Merge(merge) if merge.reason == Reason::Idle && self.flush_more_than(0) => {
+                return Ok(Compacted::Nothing);
+            }
             Choice::Merge(merge) => {
                 self.merge(&merge, &snapshots, &mut trace)?;
                 return Ok(Compacted::Job(merge.slice.end));

@@ -193,7 +193,7 @@ impl Inner {
         {
             let mut commit = self.commit.lock();
             if !commit.active.memtable().is_empty() {
-                self.change_memtable(&mut commit);
+                self.change_memtable(&mut commit, 0);
             }
         }
         self.wait_for_flushes()

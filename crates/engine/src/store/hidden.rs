@@ -4,6 +4,7 @@
 //! 2. For each the next older version of its key is looked up. One that is there is hidden. The entry
 //!    itself counts too if it is a deletion or has expired.
 //! 3. What was found is scaled up from the sample to the run.
+//! 4. Once that is enough for a merge, older runs aren't looked into.
 //!
 //! So an idle store knows without merging whether a merge would free anything.
 
@@ -30,21 +31,20 @@ const OVERHEAD_BYTES: u64 = 16;
 impl Inner {
     /// As `hidden`, looked into once for each version. What can't be read is for a merge to tell of, so it
     /// counts as hidden.
-    pub(super) fn hidden_once(&self, version: &Arc<Version>) -> Hidden {
+    pub(super) fn hidden_once(&self, version: &Arc<Version>, little: Hidden) -> Hidden {
         let mut known = self.hidden_of.lock();
         match &*known {
             Some((of, hidden)) if of.as_ptr() == Arc::as_ptr(version) => *hidden,
             _ => {
-                let all = Hidden { entries: u64::MAX, bytes: u64::MAX };
-                let hidden = self.hidden(version).unwrap_or(all);
+                let hidden = self.hidden(version, little).unwrap_or(Hidden::ALL);
                 *known = Some((Arc::downgrade(version), hidden));
                 hidden
             }
         }
     }
 
-    /// What the upper runs of a version hide, about.
-    fn hidden(&self, version: &Version) -> Result<Hidden> {
+    /// What the upper runs of a version hide, about; of no more runs than it takes to exceed `little`.
+    pub(super) fn hidden(&self, version: &Version, little: Hidden) -> Result<Hidden> {
         let mut hidden = Hidden::default();
         let oldest = version.runs().next_back().map(|(_, run)| run.id);
         let upper = || version.runs().filter(|(_, run)| Some(run.id) != oldest);
@@ -58,6 +58,9 @@ impl Inner {
             };
             hidden.entries = hidden.entries.saturating_add(scale(found.entries));
             hidden.bytes = hidden.bytes.saturating_add(scale(found.bytes));
+            if hidden.exceed(little) {
+                break;
+            }
         }
         Ok(hidden)
     }

@@ -56,6 +56,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::compaction::pick::Hidden;
     use crate::resources::{Participant, ResourceOptions, Resources};
     use crate::store::rest::REST_AFTER;
     use crate::store::runs_passed::ENTRIES_PER_SEEK;
@@ -149,7 +150,7 @@ mod tests {
             }
             put_every(&store, step, 0, b"newer");
             let version = store.inner.state.load().version.clone();
-            let hidden = store.inner.hidden_once(&version).entries;
+            let hidden = store.inner.hidden_once(&version, Hidden::ALL).entries;
             let expected = u64::from(KEYS / step);
             assert!(hidden.abs_diff(expected) <= expected / 2 + 20, "{hidden} for {expected}");
             wait(&store, &clock);
@@ -166,8 +167,20 @@ mod tests {
         }
         store.flush().unwrap();
         let version = store.inner.state.load().version.clone();
-        let hidden = store.inner.hidden_once(&version);
+        let hidden = store.inner.hidden_once(&version, Hidden::ALL);
         assert_eq!(hidden.entries, u64::from(KEYS));
         assert!(hidden.bytes > u64::from(KEYS / 2) * 100);
+    }
+
+    #[test]
+    fn no_more_runs_are_looked_into_than_it_takes_to_hide_much() {
+        let (store, _) = open();
+        put_every(&store, 1, 0, b"value");
+        put_every(&store, 2, 0, b"newer");
+        put_every(&store, 2, 1, b"newest");
+        let version = store.inner.state.load().version.clone();
+        let hidden = |little| store.inner.hidden(&version, little).unwrap().entries;
+        assert_eq!(hidden(Hidden::ALL), u64::from(KEYS));
+        assert_eq!(hidden(Hidden::default()), u64::from(KEYS / 2));
     }
 }

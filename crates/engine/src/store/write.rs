@@ -290,7 +290,9 @@ impl Inner {
         if commit.active.memtable().bytes() >= self.options.memtable_bytes
             || end_lsn - commit.memtable_start.lsn >= self.options.memtable_journal_bytes
         {
-            self.change_memtable(&mut commit);
+            // The next is likely to be like this one.
+            let keys = commit.active.memtable().keys();
+            self.change_memtable(&mut commit, keys);
         }
         Ok((last_seqno, end_lsn))
     }
@@ -326,11 +328,12 @@ impl Inner {
             })
     }
 
-    /// Makes the active memtable immutable and starts another. Requires: the commit lock.
-    pub(super) fn change_memtable(&self, commit: &mut Commit) {
+    /// Makes the active memtable immutable and starts another, with room for so many keys before its index
+    /// grows. Requires: the commit lock.
+    pub(super) fn change_memtable(&self, commit: &mut Commit, keys: usize) {
         let end = commit.writer.position();
         commit.memtable_start = end;
-        let memtable = commit.active.change(&self.recorder);
+        let memtable = commit.active.change(&self.recorder, keys);
         let active = commit.active.memtable().clone();
         self.immutable_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);
         self.resources.memtable_bytes.fetch_add(memtable.bytes(), Ordering::Relaxed);

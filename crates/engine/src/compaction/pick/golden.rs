@@ -158,7 +158,7 @@ fn check(input: &str, expected: &str) {
     let (mut level_runs_max, mut job_bytes_max, mut level1_bytes) = (2, 1000, 1000);
     let mut level0_runs_max = None;
     let (mut now_ms, mut idle, mut manual) = (100, false, None);
-    let (mut reads_paid, mut hidden) = (0, Hidden { entries: u64::MAX, bytes: u64::MAX });
+    let (mut reads_paid, mut hidden) = (0, Hidden::ALL);
     for line in input.lines().map(str::trim).filter(|line| !line.is_empty()) {
         // A table's figures hold spaces: those in braces don't part words.
         let mut inside = false;
@@ -212,7 +212,7 @@ fn check(input: &str, expected: &str) {
         now_ms,
         reads_paid,
         idle,
-        hidden: &|| hidden,
+        hidden: &|_| hidden,
         busy: &busy,
         manual,
         boundaries: &|table| drawing.boundaries.get(&table.number).cloned().unwrap_or_default(),

@@ -59,6 +59,16 @@ pub struct Hidden {
     pub bytes: u64,
 }
 
+impl Hidden {
+    /// All there is.
+    pub const ALL: Hidden = Hidden { entries: u64::MAX, bytes: u64::MAX };
+
+    /// Whether these are more, or heavier.
+    pub fn exceed(&self, others: Hidden) -> bool {
+        self.entries > others.entries || self.bytes > others.bytes
+    }
+}
+
 /// What picking depends on besides the version.
 #[derive(Clone)]
 pub struct PickOptions<'a> {
@@ -78,8 +88,8 @@ pub struct PickOptions<'a> {
     pub reads_paid: u64,
     /// Whether there is time for what isn't urgent.
     pub idle: bool,
-    /// What upper runs hide, about; asked at most once, when idle.
-    pub hidden: &'a dyn Fn() -> Hidden,
+    /// What upper runs hide, about, or some of it that exceeds what is given; asked at most once, when idle.
+    pub hidden: &'a dyn Fn(Hidden) -> Hidden,
     /// Merges that run.
     pub busy: &'a [InFlight],
     /// Merge these keys to the bottom, and nothing else.
@@ -249,9 +259,9 @@ impl<'v, 'o> Picker<'v, 'o> {
         let sweep = self.all_runs(Reason::Idle);
         let opening = sweep.opening(sweep.starts())?;
         let hides_much = || {
-            let hidden = (self.options.hidden)();
             let share = IDLE_HIDDEN_SHARE;
-            hidden.bytes > all.0 / share || hidden.entries > all.1 / share
+            let little = Hidden { entries: all.1 / share, bytes: all.0 / share };
+            (self.options.hidden)(little).exceed(little)
         };
         // How far a merge reaches is worked out only if there is to be one: an idle store asks often.
         (opening.moves() || deletes_ranges || hides_much()).then(|| sweep.job_at(opening))

@@ -190,7 +190,7 @@ impl Store {
             now_ms: 0,
             reads_paid,
             idle,
-            hidden: &|| Hidden { entries: u64::MAX, bytes: u64::MAX },
+            hidden: &|_| Hidden::ALL,
             busy: &busy,
             manual,
             boundaries: &|table| match self.cut_tables {
