@@ -19,11 +19,9 @@ use crate::file_cache::FileCache;
 use crate::memtable::SpareMemory;
 use crate::vfs::{self, Clock, DiskFileSystem, FileSystem, JoinHandle, Priority, SystemClock};
 
-/// How often stores are ticked while one of them waits for a moment, such as that of an interval sync.
-const TICK: Duration = Duration::from_millis(5);
-
-/// How often they are ticked else: each time wakes a thread.
-const TICK_AT_EASE: Duration = Duration::from_millis(100);
+/// How long nobody is ticked at least, whatever they ask for, and at most, though they ask for nothing.
+const TICKS_APART_MIN: Duration = Duration::from_millis(1);
+const TICKS_APART_MAX: Duration = Duration::from_secs(1);
 
 /// Of the memory that memtables may take, so much is kept of their entries' when they go, as a divisor.
 const SPARE_SHARE: usize = 8;
@@ -68,9 +66,9 @@ pub trait Participant: Send + Sync + Debug {
     fn flush_step(&self) -> bool;
     /// Runs one compaction or collection job.
     fn compaction_step(&self) -> bool;
-    /// Does what is due by the clock: interval syncs, idle work. Whether it waits for a moment that must
-    /// not be missed by more than a few milliseconds.
-    fn tick(&self) -> bool;
+    /// Does what is due by the clock: interval syncs, idle work. For how long it needn't be called again,
+    /// unless it hurries.
+    fn tick(&self) -> Duration;
 }
 
 /// The kinds of background work.
@@ -260,7 +258,7 @@ impl Resources {
         }
     }
 
-    /// Has all participants ticked now, and often from now on if they ask for it.
+    /// Has all participants ticked now.
     pub fn hurry(&self) {
         self.shared.hurry.call();
     }
@@ -340,16 +338,15 @@ fn keep_ready(shared: &Shared, memory: &BlockMemory) {
 }
 
 fn tick(shared: &Shared) {
-    let mut period = TICK_AT_EASE;
+    let mut period = TICKS_APART_MAX;
     loop {
         shared.hurry.wait_for(period);
         if shared.stopping.load(Ordering::SeqCst) {
             return;
         }
         let participants: Vec<_> = shared.participants.lock().clone();
-        let stores = participants.iter().filter_map(Weak::upgrade);
-        // Every one, whatever the others say.
-        let waiting = stores.filter(|store| store.tick()).count();
-        period = if waiting > 0 { TICK } else { TICK_AT_EASE };
+        // Each time wakes a thread: no sooner than the first of them asks for.
+        let soonest = participants.iter().filter_map(Weak::upgrade).map(|store| store.tick()).min();
+        period = soonest.unwrap_or(TICKS_APART_MAX).clamp(TICKS_APART_MIN, TICKS_APART_MAX);
     }
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::compacting::{Compacted, IDLE_AFTER};
-use super::durability::NEVER_NS;
 use super::inner::Inner;
 use super::rest::REST_AFTER;
 use crate::error::Error;
@@ -18,6 +17,9 @@ const IDLE_FLUSH_BYTES_MIN: u64 = 1 << 20;
 
 /// Nor for less than this share of its size.
 const IDLE_FLUSH_SHARE: u64 = 10;
+
+/// A store that isn't at rest is looked at this often: whether it is idle, or a reader has let go.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Where an idle store was found to have nothing to do, it is looked at again after this: what may call for
 /// work then is the clock, or that a reader has let go.
@@ -82,9 +84,9 @@ impl Participant for Inner {
         }
     }
 
-    fn tick(&self) -> bool {
+    fn tick(&self) -> Duration {
         if self.closed.load(Ordering::Acquire) {
-            return false;
+            return IDLE_LOOK_INTERVAL;
         }
         self.sync_if_due();
         let retry_at_ns = self.retry_at_ns.load(Ordering::Relaxed);
@@ -95,10 +97,7 @@ impl Participant for Inner {
             self.request(Work::Compaction);
         }
         // Files whose last reader has let go meanwhile, or runs that reads have paid to have merged.
-        let is_due = !self.retired.lock().is_empty()
-            || !self.obsolete.is_empty()
-            || self.is_read_credit_due();
-        if is_due {
+        if self.holds_old_files() || self.is_read_credit_due() {
             self.request(Work::Compaction);
         }
         if !self.settled.load(Ordering::Relaxed) && self.is_idle() {
@@ -108,11 +107,27 @@ impl Participant for Inner {
                 self.request(Work::Compaction);
             }
         }
-        self.sync_due_ns.load(Ordering::Relaxed) != NEVER_NS && self.check_writable().is_ok()
+        self.quiet_for()
     }
 }
 
 impl Inner {
+    /// For how long nothing is due by the clock, as far as is known now.
+    fn quiet_for(&self) -> Duration {
+        let rests = self.settled.load(Ordering::Relaxed) && !self.holds_old_files();
+        let look = if rests { IDLE_LOOK_INTERVAL } else { LOOK_INTERVAL };
+        let retry_at_ns = self.retry_at_ns.load(Ordering::Relaxed);
+        let retry_at_ns = (retry_at_ns != 0).then_some(retry_at_ns);
+        let due_ns = self.sync_start_ns().into_iter().chain(retry_at_ns).min();
+        let now_ns = self.resources.clock.steady_ns();
+        due_ns.map_or(look, |due_ns| look.min(Duration::from_nanos(due_ns.saturating_sub(now_ns))))
+    }
+
+    /// Whether there are files that go once nobody reads them.
+    fn holds_old_files(&self) -> bool {
+        !self.retired.lock().is_empty() || !self.obsolete.is_empty()
+    }
+
     /// Whether background work has nothing to do for now: the store is closed, read-only, or waits
     /// before it tries again.
     fn is_resting(&self) -> bool {
@@ -262,8 +277,9 @@ mod tests {
 
     use super::*;
     use crate::resources::{ResourceOptions, Resources};
+    use crate::store::flushing::RETRY_AFTER;
     use crate::vfs::{FileSystem, ManualClock, MemoryFileSystem};
-    use crate::{Options, Store};
+    use crate::{Durability, Options, Store};
 
     fn open(fs: &MemoryFileSystem, clock: &Arc<ManualClock>, options: Options) -> Store {
         let fs = Arc::new(fs.clone());
@@ -313,6 +329,33 @@ mod tests {
         assert_eq!(looks, [10, 15, 20, 25, 30]);
         store.put(b"key", b"value").unwrap();
         assert!(store.inner.is_idle_look_due(), "it was written since");
+    }
+
+    #[test]
+    fn a_tick_tells_when_the_next_may_have_something_to_do() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let durability = Durability::Interval(50);
+        let store = open(&fs, &clock, Options { durability, ..Options::default() });
+        assert_eq!(store.inner.tick(), LOOK_INTERVAL);
+        store.put(b"key", b"value").unwrap();
+        let until_sync = store.inner.tick();
+        assert!(until_sync < Duration::from_millis(50), "{until_sync:?}");
+        let syncs = store.stats().syncs;
+        clock.advance(until_sync - Duration::from_nanos(1));
+        assert_eq!((store.inner.tick(), store.stats().syncs), (Duration::from_nanos(1), syncs));
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!((store.inner.tick(), store.stats().syncs), (LOOK_INTERVAL, syncs + 1));
+        while !store.inner.settled.load(Ordering::Relaxed) {
+            clock.advance(LOOK_INTERVAL);
+            store.inner.run_inline();
+        }
+        assert_eq!(store.inner.tick(), IDLE_LOOK_INTERVAL);
+        store.put(b"key", b"value").unwrap();
+        assert_eq!(store.inner.tick(), until_sync);
+        store.inner.note_background_error(&Error::Busy);
+        let left = Duration::from_millis(30);
+        clock.advance(RETRY_AFTER - left);
+        assert_eq!(store.inner.tick(), left, "then it tries again");
     }
 
     /// A merge before the last memtable is flushed would leave out what it brings, and another would have to

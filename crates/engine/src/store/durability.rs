@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::resources::Work;
 use crate::stall;
 
-/// An interval sync is started this long before it is due, to make up for the ticking of the clock.
+/// An interval sync is started this long before it is due: the thread that does it may have to wait for a
+/// processor.
 const EARLY_NS: u64 = 10_000_000;
 
 /// Writers are slowed once an interval sync is later than this.
@@ -87,13 +88,20 @@ impl Inner {
         }
     }
 
-    /// Starts the interval sync if it is due.
-    pub(super) fn sync_if_due(&self) {
+    /// When the interval sync is started that is due next, if one is.
+    pub(super) fn sync_start_ns(&self) -> Option<u64> {
         let due_ns = self.sync_due_ns.load(Ordering::Acquire);
+        let is_due = due_ns != NEVER_NS && self.check_writable().is_ok();
+        is_due.then(|| due_ns.saturating_sub(EARLY_NS))
+    }
+
+    /// Starts the interval sync if it is time.
+    pub(super) fn sync_if_due(&self) {
         let now_ns = self.resources.clock.steady_ns();
-        if due_ns == NEVER_NS || now_ns + EARLY_NS < due_ns || self.check_writable().is_err() {
+        let Some(start_ns) = self.sync_start_ns().filter(|&start_ns| now_ns >= start_ns) else {
             return;
-        }
+        };
+        let due_ns = start_ns + EARLY_NS;
         if now_ns > due_ns {
             add(&self.counters.sync_overruns, 1);
             self.counters.sync_overrun_max_ns.fetch_max(now_ns - due_ns, Ordering::Relaxed);

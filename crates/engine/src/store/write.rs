@@ -359,8 +359,9 @@ impl Inner {
         }
         if self.settled.load(Ordering::Relaxed) {
             self.settled.store(false, Ordering::Relaxed);
-            // Spares went when the store came to rest.
+            // Spares went when the store came to rest, and it was looked at less often.
             self.request(Work::Prepare);
+            self.resources.hurry();
         }
     }
 }
