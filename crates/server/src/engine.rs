@@ -8,7 +8,7 @@ use tallybook::error::Result;
 use tallybook::head::Head;
 use tallybook::key::SeqNo;
 use tallybook::options::Durability;
-use tallybook::stages::Stages;
+use tallybook::stages::{StageSums, Stages};
 use tallybook::store::{
     KeyHead, KeyValue, Range, RangeHeads, ScanOptions, Stats, Store, WriteOptions,
 };
@@ -46,6 +46,8 @@ pub trait Engine: Clone + Send + Sync + 'static {
     fn stats(&self) -> Stats;
     /// The books of the store.
     fn stages(&self) -> Stages;
+    /// Counts and sums of the books.
+    fn stage_sums(&self) -> StageSums;
     /// Times one operation in so many; 0: none.
     fn set_sample_every(&self, sample_every: u32);
     /// Why writing has ended, if it has.
@@ -98,6 +100,9 @@ impl Engine for Store {
     }
     fn stages(&self) -> Stages {
         Store::stages(self)
+    }
+    fn stage_sums(&self) -> StageSums {
+        Store::stage_sums(self)
     }
     fn set_sample_every(&self, sample_every: u32) {
         Store::set_sample_every(self, sample_every);

@@ -12,6 +12,6 @@ mod stopwatch;
 
 pub use disk_waits::DiskWaits;
 pub use recorder::{Recorder, Trace};
-pub use report::{Distribution, Stages, Summary};
+pub use report::{Distribution, StageSums, Stages, Summary};
 pub use stage::{Exit, Stage};
 pub use stopwatch::Stopwatch;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{DiskWaits, Distribution, Exit, Stage, Stages};
+use super::{DiskWaits, Distribution, Exit, Stage, StageSums, Stages};
 use crate::vfs::cycles;
 use crate::vfs::thread_number::{SHARED_NUMBER, add, thread_number};
 use crate::waits;
@@ -211,6 +211,24 @@ impl Recorder {
             }
         }
         stages
+    }
+
+    /// Counts and sums of everything recorded so far.
+    pub fn sums(&self) -> StageSums {
+        let mut sums = StageSums::default();
+        sums.sample_every = self.sample_every();
+        for shard in &self.shards {
+            for &exit in Exit::ALL {
+                sums.add_exits(exit, shard.exits[exit as usize].load(Ordering::Relaxed));
+            }
+            let times = shard.times.lock();
+            for &stage in Stage::ALL {
+                if let Some(distribution) = &times[stage as usize] {
+                    sums.add_times(stage, distribution);
+                }
+            }
+        }
+        sums
     }
 }
 

@@ -50,6 +50,18 @@ fn with_every_operation_timed_none_is_missed_under_load() {
     let ended = [Exit::Memory, Exit::L0, Exit::L1, Exit::L2, Exit::Lower, Exit::Missed];
     assert_eq!(ended.map(|exit| stages.exits(exit)).iter().sum::<u64>(), all);
     assert_eq!(stages.exits(Exit::ValueInline), all);
+    let sums = store.stage_sums();
+    assert_eq!(sums.sample_every, stages.sample_every);
+    for &stage in Stage::ALL {
+        let times = stages.times(stage);
+        assert_eq!(sums.times(stage), (times.count(), times.total()), "{}", stage.name());
+    }
+    for &exit in Exit::ALL {
+        assert_eq!(sums.exits(exit), stages.exits(exit), "{}", exit.name());
+    }
+    store.get(b"absent").unwrap();
+    let since = store.stage_sums().since(&sums);
+    assert_eq!((since.exits(Exit::Missed), since.times(Stage::PutTotal).0), (1, 0));
 }
 
 #[test]

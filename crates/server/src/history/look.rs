@@ -1,8 +1,8 @@
 //! One look at everything the dashboard draws, as it stands at that moment.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tallybook::stages::{Exit, Stage, Stages};
+use tallybook::stages::StageSums;
 use tallybook::store::Stats;
 
 use crate::engine::Engine;
@@ -42,55 +42,12 @@ impl Gauges {
     }
 }
 
-/// Count and sum of each stage's times, and the counts of exits. The histograms behind them, up to
-/// 40 KB a stage, aren't kept: charts of stages show means.
-#[derive(Debug, Clone)]
-pub(super) struct StageSums {
-    /// One operation in so many is timed.
-    pub(super) sample_every: u32,
-    times: [(u64, Duration); Stage::COUNT],
-    exits: [u64; Exit::COUNT],
-}
-
-impl Default for StageSums {
-    fn default() -> Self {
-        StageSums {
-            sample_every: 0,
-            times: [(0, Duration::ZERO); Stage::COUNT],
-            exits: [0; Exit::COUNT],
-        }
-    }
-}
-
-impl StageSums {
-    pub(super) fn of(stages: &Stages) -> StageSums {
-        let mut sums = StageSums { sample_every: stages.sample_every, ..StageSums::default() };
-        for (stage, times) in stages.iter() {
-            sums.times[stage as usize] = (times.count(), times.total());
-        }
-        for &exit in Exit::ALL {
-            sums.exits[exit as usize] = stages.exits(exit);
-        }
-        sums
-    }
-
-    /// Times recorded of a stage since `earlier`, and their sum.
-    pub(super) fn since(&self, earlier: &StageSums, stage: Stage) -> (u64, Duration) {
-        let (now, then) = (self.times[stage as usize], earlier.times[stage as usize]);
-        (now.0.saturating_sub(then.0), now.1.saturating_sub(then.1))
-    }
-
-    pub(super) fn exits_since(&self, earlier: &StageSums, exit: Exit) -> u64 {
-        self.exits[exit as usize].saturating_sub(earlier.exits[exit as usize])
-    }
-}
-
 impl Look {
     pub(super) fn take<E: Engine>(engine: &E, meter: &Meter, at: Instant) -> Look {
         Look {
             at: Some(at),
             traffic: meter.traffic(),
-            stages: StageSums::of(&engine.stages()),
+            stages: engine.stage_sums(),
             stats: engine.stats(),
             process: Process::read().unwrap_or_default(),
         }

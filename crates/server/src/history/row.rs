@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tallybook::stages::{Exit, Stage};
+use tallybook::stages::{Exit, Stage, StageSums};
 use tallybook::store::Stats;
 
 use super::look::{Gauges, Look};
@@ -59,8 +59,9 @@ impl Row {
         let mut row = Row::default();
         let seconds = to.seconds_since(from);
         row.traffic(from, to, seconds);
-        row.stages(from, to, seconds);
-        row.exits(from, to, seconds);
+        let stages = to.stages.since(&from.stages);
+        row.stages(&stages, seconds);
+        row.exits(&stages, seconds);
         row.tree(&to.stats);
         row.work(&from.stats, &to.stats, seconds);
         row.sizes(to, peaks);
@@ -106,8 +107,7 @@ impl Row {
 
     /// Of each operation that was timed, the time by part. A part's share is its sum over the number
     /// of whole operations, so that the parts add up to the mean of the whole.
-    fn stages(&mut self, from: &Look, to: &Look, seconds: f64) {
-        let since = |stage| to.stages.since(&from.stages, stage);
+    fn stages(&mut self, since: &StageSums, seconds: f64) {
         let mut stack = |parts: &[Stage], operations: u64, whole: Option<Duration>, rest: &str| {
             let mean = |sum: Duration| match operations {
                 0 => f64::NAN,
@@ -115,7 +115,7 @@ impl Row {
             };
             let mut accounted = Duration::ZERO;
             for &part in parts {
-                let sum = since(part).1;
+                let sum = since.times(part).1;
                 accounted += sum;
                 self.add(format!("stage.{}", part.name()), mean(sum));
             }
@@ -123,22 +123,21 @@ impl Row {
                 self.add(format!("stage.{rest}"), mean(whole.saturating_sub(accounted)));
             }
         };
-        let (gets, get_time) = since(Stage::GetTotal);
+        let (gets, get_time) = since.times(Stage::GetTotal);
         stack(GET, gets, Some(get_time), "get.rest");
-        let (puts, put_time) = since(Stage::PutTotal);
+        let (puts, put_time) = since.times(Stage::PutTotal);
         stack(PUT, puts, Some(put_time), "put.rest");
-        let finds = HEAD.iter().map(|&stage| since(stage).0).sum();
+        let finds = HEAD.iter().map(|&stage| since.times(stage).0).sum();
         stack(HEAD, finds, None, "");
         stack(TABLE, finds, None, "");
         for &wait in WAITS {
-            self.add(format!("wait.{}", wait.name()), micros(since(wait).1) / seconds);
+            self.add(format!("wait.{}", wait.name()), micros(since.times(wait).1) / seconds);
         }
     }
 
-    fn exits(&mut self, from: &Look, to: &Look, seconds: f64) {
+    fn exits(&mut self, since: &StageSums, seconds: f64) {
         for &exit in Exit::ALL {
-            let count = to.stages.exits_since(&from.stages, exit);
-            self.add(format!("exit.{}", exit.name()), count as f64 / seconds);
+            self.add(format!("exit.{}", exit.name()), since.exits(exit) as f64 / seconds);
         }
     }
 
@@ -222,7 +221,6 @@ mod tests {
     use tallybook::stages::Recorder;
     use tallybook::store::Store;
 
-    use super::super::look::StageSums;
     use crate::meter::Meter;
 
     #[test]
@@ -245,7 +243,7 @@ mod tests {
     /// A look at a recorder alone, so many seconds after `start`.
     fn look_at(recorder: &Recorder, start: Instant, seconds: u64) -> Look {
         let at = Some(start + Duration::from_secs(seconds));
-        Look { at, stages: StageSums::of(&recorder.stages()), ..Look::default() }
+        Look { at, stages: recorder.sums(), ..Look::default() }
     }
 
     #[test]
@@ -267,7 +265,7 @@ mod tests {
         }
         let to = look_at(&recorder, start, 1);
         let row = row_of(&from, &to);
-        let (count, total) = to.stages.since(&from.stages, Stage::GetTotal);
+        let (count, total) = to.stages.since(&from.stages).times(Stage::GetTotal);
         assert_eq!(count, 3);
         let mean = micros(total) as f32 / 3.0;
         let parts = ["head", "body", "rest"].map(|part| row[&format!("stage.get.{part}")]);

@@ -8,7 +8,7 @@ use tallybook::error::{Error, Result};
 use tallybook::head::Head;
 use tallybook::key::SeqNo;
 use tallybook::options::Durability;
-use tallybook::stages::Stages;
+use tallybook::stages::{StageSums, Stages};
 use tallybook::store::{KeyHead, KeyValue, ScanOptions, Stats, Store, WriteOptions};
 use tallybook_server::Engine;
 
@@ -146,6 +146,9 @@ impl Engine for FaultyStore {
     }
     fn stages(&self) -> Stages {
         self.store.stages()
+    }
+    fn stage_sums(&self) -> StageSums {
+        self.store.stage_sums()
     }
     fn set_sample_every(&self, sample_every: u32) {
         self.store.set_sample_every(sample_every);
