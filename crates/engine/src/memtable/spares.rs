@@ -70,7 +70,8 @@ impl SpareMemory {
 
     /// So many empty slots: spare ones, or new ones. Requires: a power of two.
     pub(super) fn take_slots(&self, count: usize) -> Slots {
-        match self.slots.lock().take_if(|spare| spare.count() == count) {
+        let spare = self.slots.lock().take_if(|spare| spare.count() == count);
+        match spare {
             Some(mut spare) => {
                 spare.clear();
                 spare
