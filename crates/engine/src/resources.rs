@@ -16,14 +16,14 @@ use parking_lot::{Condvar, Mutex};
 use crate::block_cache::BlockCache;
 use crate::block_memory::BlockMemory;
 use crate::file_cache::FileCache;
-use crate::memtable::SpareMemory;
+use crate::memtable::SpareChunks;
 use crate::vfs::{self, Clock, DiskFileSystem, FileSystem, JoinHandle, Priority, SystemClock};
 
 /// How long nobody is ticked at least, whatever they ask for, and at most, though they ask for nothing.
 const TICKS_APART_MIN: Duration = Duration::from_millis(1);
 const TICKS_APART_MAX: Duration = Duration::from_secs(1);
 
-/// Of the memory that memtables may take, so much is kept of their entries' when they go, as a divisor.
+/// Of the memory that memtables may take, so much is kept when they go, as a divisor.
 const SPARE_SHARE: usize = 8;
 
 /// Settings of [`Resources`].
@@ -98,7 +98,7 @@ pub struct Resources {
     /// Memtable bytes of all stores, immutable ones included.
     pub memtable_bytes: AtomicUsize,
     /// Memory of memtables that are gone, for those to come.
-    pub spare_memory: Arc<SpareMemory>,
+    pub spare_chunks: Arc<SpareChunks>,
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle>>,
     inline: bool,
@@ -229,7 +229,7 @@ impl Resources {
             fs,
             clock,
             memtable_bytes: AtomicUsize::new(0),
-            spare_memory: Arc::new(SpareMemory::new(options.write_buffer_bytes / SPARE_SHARE)),
+            spare_chunks: Arc::new(SpareChunks::new(options.write_buffer_bytes / SPARE_SHARE)),
             options,
             shared: Arc::default(),
             threads: Mutex::default(),

@@ -11,8 +11,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::chunk::{ALIGNMENT, Chunk};
-use super::spares::SpareMemory;
+use super::chunk::{ALIGNMENT, Chunk, SpareChunks};
 use crate::head::{BodyRef, EntryRef, ValuePointer};
 use crate::key::{SeqNo, ValueKind};
 use crate::vfs::prefetch::prefetch_range;
@@ -53,7 +52,7 @@ impl RecordRef {
 pub(super) struct Arena {
     chunks: [OnceLock<Chunk>; CHUNKS],
     /// Where chunks come from, and go in the end.
-    spares: Arc<SpareMemory>,
+    spares: Arc<SpareChunks>,
     /// Where the next record may go, as a place in all chunks laid end to end.
     end: AtomicUsize,
 }
@@ -76,18 +75,18 @@ fn chunk_bytes(chunk: usize) -> usize {
 impl Drop for Arena {
     fn drop(&mut self) {
         let chunks = self.chunks.iter_mut().filter_map(OnceLock::take);
-        chunks.for_each(|chunk| self.spares.give_chunk_back(chunk));
+        chunks.for_each(|chunk| self.spares.give_back(chunk));
     }
 }
 
 impl Arena {
     /// An empty arena, which takes nothing yet.
-    pub(super) fn new(spares: Arc<SpareMemory>) -> Arena {
+    pub(super) fn new(spares: Arc<SpareChunks>) -> Arena {
         Arena { chunks: [const { OnceLock::new() }; CHUNKS], spares, end: AtomicUsize::new(0) }
     }
 
     /// Where its chunks come from.
-    pub(super) fn spares(&self) -> &Arc<SpareMemory> {
+    pub(super) fn spares(&self) -> &Arc<SpareChunks> {
         &self.spares
     }
 
@@ -135,7 +134,7 @@ impl Arena {
         while offset + bytes > chunk_bytes(number) {
             (number, offset) = (number + 1, 0);
         }
-        let chunk = self.chunks[number].get_or_init(|| self.spares.take_chunk(chunk_bytes(number)));
+        let chunk = self.chunks[number].get_or_init(|| self.spares.take(chunk_bytes(number)));
         chunk.append(offset, header, parts, bytes);
         let place = chunk_start(number) + offset;
         self.end.store(place + bytes, Ordering::Release);
@@ -317,7 +316,7 @@ mod tests {
 
     #[test]
     fn records_of_every_kind_come_back_whatever_chunk_they_are_in() {
-        let arena = Arena::new(Arc::new(SpareMemory::new(0)));
+        let arena = Arena::new(Arc::new(SpareChunks::new(0)));
         let pointer = ValuePointer { segment: 1, offset: 2, length: 3, checksum: 4 };
         let long = vec![9; 100_000];
         let bodies = [
@@ -362,7 +361,7 @@ mod tests {
 
     #[test]
     fn an_empty_arena_takes_nothing() {
-        let arena = Arena::new(Arc::new(SpareMemory::new(0)));
+        let arena = Arena::new(Arc::new(SpareChunks::new(0)));
         assert!(walked(&arena, Walk::default()).0.is_empty());
         assert!(arena.chunks.iter().all(|chunk| chunk.get().is_none()));
     }

@@ -1,30 +1,95 @@
-//! From a key's hash to its newest record: tables of slots that are read while they are written.
+//! From a key's hash to its newest record: an open-addressed table that is read while it is written.
 //!
-//! One thread writes at a time. Each table is twice as large as the one before, and all live as long as the
+//! A slot holds the upper half of the hash and the record's number. Its home is given by the topmost
+//! bits of that half, so that growing moves slots without looking at keys, and in their order. One
+//! thread writes at a time. Each table is twice as large as the one before, and all live as long as the
 //! index: readers take the table that was newest when they came, for one load, and it holds everything
 //! that was published to them, as a newer table only adds.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::arena::RecordRef;
-use super::slots::Slots;
-use super::spares::SpareMemory;
+use crate::vfs::prefetch::prefetch;
 
 /// Slots of the smallest table.
 const SLOTS_MIN: usize = 64;
 /// Tables from the smallest to one with a slot for every tag.
 const TABLES: usize = 27;
+/// Slots of a page of memory.
+const PAGE_SLOTS: usize = 4096 / size_of::<AtomicU64>();
+/// What an empty slot holds; numbers are stored one higher.
+const EMPTY: u64 = 0;
 
 /// From a key's hash to its newest record.
 #[derive(Debug)]
 pub(super) struct Index {
     /// Those up to `newest` are there, but for the ones before the first.
-    tables: [OnceLock<Slots>; TABLES],
+    tables: [OnceLock<Table>; TABLES],
     newest: AtomicUsize,
     bytes: AtomicUsize,
-    /// Where tables come from, and the newest goes in the end.
-    spares: Arc<SpareMemory>,
+}
+
+#[derive(Debug)]
+struct Table {
+    slots: Box<[AtomicU64]>,
+    /// Upper bits of a tag beyond those that name its home.
+    shift: u32,
+}
+
+impl Table {
+    /// The table of this number.
+    fn new(number: usize) -> Table {
+        let slots = SLOTS_MIN << number;
+        let shift = 32 - slots.ilog2();
+        let slots: Box<[AtomicU64]> = (0..slots).map(|_| AtomicU64::new(EMPTY)).collect();
+        // A page that is read first is given as a shared one of zeros, and taken back from every
+        // processor when it is written to. So each is written to now.
+        for slot in slots.iter().step_by(PAGE_SLOTS).chain(slots.last()) {
+            slot.store(EMPTY, Ordering::Relaxed);
+        }
+        Table { slots, shift }
+    }
+
+    /// The first slot that `wanted` accepts, or the empty one that ends the search.
+    #[inline]
+    fn find(&self, tag: u32, wanted: impl Fn(RecordRef) -> bool) -> (usize, Option<RecordRef>) {
+        let mut at = (tag >> self.shift) as usize;
+        loop {
+            let slot = self.slots[at].load(Ordering::Acquire);
+            if slot == EMPTY {
+                return (at, None);
+            }
+            if (slot >> 32) as u32 == tag {
+                let record = RecordRef::from_number(slot as u32 - 1);
+                if wanted(record) {
+                    return (at, Some(record));
+                }
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.slots.len() * size_of::<AtomicU64>()
+    }
+
+    fn set(&self, at: usize, tag: u32, record: RecordRef) {
+        let slot = u64::from(tag) << 32 | u64::from(record.number() + 1);
+        self.slots[at].store(slot, Ordering::Release);
+    }
+
+    /// Puts in what a smaller table holds.
+    fn take_in(&self, smaller: &Table) {
+        for slot in &smaller.slots {
+            let slot = slot.load(Ordering::Relaxed);
+            if slot != EMPTY {
+                let tag = (slot >> 32) as u32;
+                let (at, _) = self.find(tag, |_| false);
+                self.set(at, tag, RecordRef::from_number(slot as u32 - 1));
+            }
+        }
+    }
 }
 
 fn tag(hash: u64) -> u32 {
@@ -39,58 +104,39 @@ pub(super) struct Place {
     pub(super) record: Option<RecordRef>,
 }
 
-impl Drop for Index {
-    fn drop(&mut self) {
-        if let Some(slots) = self.tables[*self.newest.get_mut()].take() {
-            self.spares.give_slots_back(slots);
-        }
-    }
-}
-
 impl Index {
     /// An index with room for about so many keys before it grows.
-    pub(super) fn with_room_for(keys: usize, spares: Arc<SpareMemory>) -> Index {
+    pub(super) fn with_room_for(keys: usize) -> Index {
         let slots = (keys * 2).next_power_of_two().max(SLOTS_MIN);
         let newest = ((slots / SLOTS_MIN).ilog2() as usize).min(TABLES - 1);
         let tables = [const { OnceLock::new() }; TABLES];
-        let bytes = tables[newest].get_or_init(|| spares.take_slots(SLOTS_MIN << newest)).bytes();
-        Index { tables, newest: AtomicUsize::new(newest), bytes: AtomicUsize::new(bytes), spares }
+        let bytes = tables[newest].get_or_init(|| Table::new(newest)).bytes();
+        Index { tables, newest: AtomicUsize::new(newest), bytes: AtomicUsize::new(bytes) }
     }
 
     #[inline]
-    fn newest(&self) -> &Slots {
+    fn newest(&self) -> &Table {
         self.tables[self.newest.load(Ordering::Acquire)].get().expect("the newest table is there")
-    }
-
-    /// The slot of the newest record that `is_key` accepts, or where it would be.
-    #[inline]
-    fn find_slot(
-        &self,
-        hash: u64,
-        is_key: impl Fn(RecordRef) -> bool,
-    ) -> (usize, Option<RecordRef>) {
-        let is_key = |number| is_key(RecordRef::from_number(number));
-        let (at, number) = self.newest().find(tag(hash), is_key);
-        (at, number.map(RecordRef::from_number))
     }
 
     /// The newest record of the key with this hash that `is_key` accepts.
     #[inline]
     pub(super) fn find(&self, hash: u64, is_key: impl Fn(RecordRef) -> bool) -> Option<RecordRef> {
-        self.find_slot(hash, is_key).1
+        self.newest().find(tag(hash), is_key).1
     }
 
     /// Asks the processor for the place of a hash.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
-        self.newest().prefetch(tag(hash));
+        let table = self.newest();
+        prefetch((&raw const table.slots[(tag(hash) >> table.shift) as usize]).cast());
     }
 
     /// Where the key's newest record is, or would be. Requires: one thread at a time from here to
     /// `put`.
     #[inline]
     pub(super) fn place(&self, hash: u64, is_key: impl Fn(RecordRef) -> bool) -> Place {
-        let (at, record) = self.find_slot(hash, is_key);
+        let (at, record) = self.newest().find(tag(hash), is_key);
         Place { at, record }
     }
 
@@ -98,8 +144,8 @@ impl Index {
     #[inline]
     pub(super) fn put(&self, place: &Place, hash: u64, record: RecordRef, keys: usize) {
         let table = self.newest();
-        table.set(place.at, tag(hash), record.number());
-        if keys * 2 > table.count() {
+        table.set(place.at, tag(hash), record);
+        if keys * 2 > table.slots.len() {
             self.grow();
         }
     }
@@ -109,7 +155,7 @@ impl Index {
         // An arena doesn't number as many records as the largest table has room for.
         let next = self.newest.load(Ordering::Relaxed) + 1;
         let table = self.tables[next].get_or_init(|| {
-            let table = self.spares.take_slots(SLOTS_MIN << next);
+            let table = Table::new(next);
             table.take_in(self.newest());
             table
         });
@@ -134,7 +180,7 @@ mod tests {
 
     #[test]
     fn every_key_is_found_as_the_table_grows() {
-        let index = Index::with_room_for(0, Arc::new(SpareMemory::new(0)));
+        let index = Index::with_room_for(0);
         for key in 0..10_000 {
             let is_key = |record: RecordRef| record.number() == key;
             let place = index.place(hash(key), is_key);
@@ -152,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_newer_record_takes_the_place_of_the_older() {
-        let index = Index::with_room_for(10, Arc::new(SpareMemory::new(0)));
+        let index = Index::with_room_for(10);
         for number in 0..1000_u32 {
             let place = index.place(hash(5), |_| true);
             assert_eq!(place.record.map(RecordRef::number), number.checked_sub(1));

@@ -9,8 +9,6 @@
 //! A memtable has one [`MemtableWriter`], and so takes no lock to be written either.
 
 mod chunk;
-mod slots;
-mod spares;
 mod arena;
 mod index;
 mod order;
@@ -19,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arena::Arena;
+pub use chunk::SpareChunks;
 use index::Index;
 use order::Order;
 pub use order::RunCursor;
-pub use spares::SpareMemory;
 
 use crate::head::EntryRef;
 use crate::key::SeqNo;
@@ -59,10 +57,10 @@ pub struct MemtableWriter {
 impl MemtableWriter {
     /// That of an empty memtable, whose waits go to `recorder` and whose memory comes from `spares`, with
     /// room for so many keys before its index grows.
-    pub fn new(recorder: &Arc<Recorder>, spares: &Arc<SpareMemory>, keys: usize) -> MemtableWriter {
+    pub fn new(recorder: &Arc<Recorder>, spares: &Arc<SpareChunks>, keys: usize) -> MemtableWriter {
         let memtable = Arc::new(Memtable {
             arena: Arena::new(spares.clone()),
-            index: Index::with_room_for(keys, spares.clone()),
+            index: Index::with_room_for(keys),
             order: Mutex::new(Stage::LockMemtable, recorder, Order::default()),
             range_tombstones: parking_lot::RwLock::default(),
             has_range_tombstones: AtomicBool::new(false),
@@ -205,7 +203,7 @@ mod tests {
 
     fn memtable() -> (MemtableWriter, Arc<Memtable>) {
         let writer =
-            MemtableWriter::new(&Arc::new(Recorder::new(0)), &Arc::new(SpareMemory::new(0)), 0);
+            MemtableWriter::new(&Arc::new(Recorder::new(0)), &Arc::new(SpareChunks::new(0)), 0);
         let memtable = writer.memtable().clone();
         (writer, memtable)
     }

@@ -64,7 +64,7 @@ impl Participant for Inner {
                 }
                 if self.idle_for() >= REST_AFTER && self.flushes.lock().pending.is_empty() {
                     self.settled.store(true, Ordering::Relaxed);
-                    self.resources.spare_memory.clear();
+                    self.resources.spare_chunks.clear();
                     match self.rest() {
                         Ok(()) => *self.background_error.lock() = None,
                         Err(error) => {

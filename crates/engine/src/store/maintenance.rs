@@ -282,7 +282,7 @@ impl Inner {
             self.remove_unneeded();
         }
         // Other stores that share it get it anew.
-        self.resources.spare_memory.clear();
+        self.resources.spare_chunks.clear();
         drop(running);
         *self.lock.lock() = None;
     }

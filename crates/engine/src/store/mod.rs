@@ -362,7 +362,7 @@ impl Inner {
             immutable_memtables: state.immutables.len() as u64,
             memtable_bytes: state.memtables().map(|memtable| memtable.bytes() as u64).sum(),
             immutable_memtable_bytes: self.immutable_bytes.load(Ordering::Relaxed) as u64,
-            spare_memtable_bytes: self.resources.spare_memory.bytes() as u64,
+            spare_memtable_bytes: self.resources.spare_chunks.bytes() as u64,
             collected_index_bytes: state.segments.index_bytes() as u64,
             unsynced_bytes: self.unsynced_bytes(),
             disk_available_bytes: self.resources.fs.available_bytes(&self.dir).ok(),

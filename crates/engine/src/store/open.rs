@@ -286,7 +286,7 @@ impl Opening<'_> {
             .collect();
         self.check_newest(version, &numbers)?;
         let mut pending = std::collections::VecDeque::new();
-        let mut active = MemtableWriter::new(self.recorder, &self.resources.spare_memory, 0);
+        let mut active = MemtableWriter::new(self.recorder, &self.resources.spare_chunks, 0);
         let mut active_start = version.replay_from;
         let synced_lsn = version.journal_synced.lsn;
         let recovered = recover(files, version.replay_from, synced_lsn, &numbers, &mut |group| {
