@@ -199,17 +199,10 @@ impl Recorder {
     pub fn stages(&self) -> Stages {
         let mut stages = Stages::default();
         stages.sample_every = self.sample_every();
-        for shard in &self.shards {
-            for &exit in Exit::ALL {
-                stages.add_exits(exit, shard.exits[exit as usize].load(Ordering::Relaxed));
-            }
-            let times = shard.times.lock();
-            for &stage in Stage::ALL {
-                if let Some(distribution) = &times[stage as usize] {
-                    stages.times_mut(stage).add(distribution);
-                }
-            }
-        }
+        self.shards.iter().for_each(|shard| {
+            shard.exits().for_each(|(exit, count)| stages.add_exits(exit, count));
+            shard.each_time(|stage, times| stages.times_mut(stage).add(times));
+        });
         stages
     }
 
@@ -217,17 +210,10 @@ impl Recorder {
     pub fn sums(&self) -> StageSums {
         let mut sums = StageSums::default();
         sums.sample_every = self.sample_every();
-        for shard in &self.shards {
-            for &exit in Exit::ALL {
-                sums.add_exits(exit, shard.exits[exit as usize].load(Ordering::Relaxed));
-            }
-            let times = shard.times.lock();
-            for &stage in Stage::ALL {
-                if let Some(distribution) = &times[stage as usize] {
-                    sums.add_times(stage, distribution);
-                }
-            }
-        }
+        self.shards.iter().for_each(|shard| {
+            shard.exits().for_each(|(exit, count)| sums.add_exits(exit, count));
+            shard.each_time(|stage, times| sums.add_times(stage, times));
+        });
         sums
     }
 }
@@ -243,6 +229,20 @@ impl Shard {
     #[inline]
     fn add(&self, counter: &AtomicU64, count: u64) {
         add(counter, count, self.is_own);
+    }
+
+    fn exits(&self) -> impl Iterator<Item = (Exit, u64)> {
+        Exit::ALL.iter().map(|&exit| (exit, self.exits[exit as usize].load(Ordering::Relaxed)))
+    }
+
+    /// Shows the times of each stage that has some; who records here waits meanwhile.
+    fn each_time(&self, mut show: impl FnMut(Stage, &Distribution)) {
+        let times = self.times.lock();
+        for &stage in Stage::ALL {
+            if let Some(distribution) = &times[stage as usize] {
+                show(stage, distribution);
+            }
+        }
     }
 
     fn record_ns(&self, stage: Stage, ns: u64) {

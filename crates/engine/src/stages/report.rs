@@ -146,10 +146,7 @@ impl Stages {
     /// What happened since `earlier`, an earlier look at the same store.
     pub fn since(&self, earlier: &Stages) -> Stages {
         let times = self.times.iter().zip(&earlier.times).map(|(now, then)| now.since(then));
-        let mut exits = self.exits;
-        for (now, then) in exits.iter_mut().zip(earlier.exits) {
-            *now = now.saturating_sub(then);
-        }
+        let exits = exits_since(&self.exits, &earlier.exits);
         Stages { sample_every: self.sample_every, times: times.collect(), exits }
     }
 
@@ -162,8 +159,12 @@ impl Stages {
     }
 }
 
+fn exits_since(now: &[u64; Exit::COUNT], earlier: &[u64; Exit::COUNT]) -> [u64; Exit::COUNT] {
+    std::array::from_fn(|at| now[at].saturating_sub(earlier[at]))
+}
+
 /// The books of one store without their distributions: count and sum of each stage's times, and where reads
-/// ended. Far less to look at than [`Stages`], and nobody who records has to wait for it.
+/// ended. Far less to look at than [`Stages`], so that who records waits less for it.
 #[derive(Debug, Clone)]
 pub struct StageSums {
     /// As in [`Stages`].
@@ -192,14 +193,12 @@ impl StageSums {
 
     /// What happened since `earlier`, an earlier look at the same store.
     pub fn since(&self, earlier: &StageSums) -> StageSums {
-        let mut since = self.clone();
-        for (now, then) in since.times.iter_mut().zip(earlier.times) {
+        let mut times = self.times;
+        for (now, then) in times.iter_mut().zip(earlier.times) {
             *now = (now.0.saturating_sub(then.0), now.1.saturating_sub(then.1));
         }
-        for (now, then) in since.exits.iter_mut().zip(earlier.exits) {
-            *now = now.saturating_sub(then);
-        }
-        since
+        let exits = exits_since(&self.exits, &earlier.exits);
+        StageSums { sample_every: self.sample_every, times, exits }
     }
 
     pub(super) fn add_times(&mut self, stage: Stage, times: &Distribution) {

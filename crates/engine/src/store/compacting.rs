@@ -61,11 +61,11 @@ impl Inner {
             Choice::DoNothing => return Ok(Compacted::Nothing),
             Choice::Move(moved) => moved.edit(moved.run.id(|| self.take_number())),
             Choice::Drop(drop) => drop.edit(),
-            // What is flushed first is merged along; else the next merge would read all of this one again.
-            Choice::Merge(merge) if merge.reason == Reason::Idle && self.flush_more_than(0) => {
-                return Ok(Compacted::Nothing);
-            }
             Choice::Merge(merge) => {
+                // What is flushed first is merged along; else the next merge would read all of this one again.
+                if merge.reason == Reason::Idle && self.flush_more_than(0) {
+                    return Ok(Compacted::Nothing);
+                }
                 self.merge(&merge, &snapshots, &mut trace)?;
                 return Ok(Compacted::Job(merge.slice.end));
             }

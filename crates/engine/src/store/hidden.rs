@@ -30,7 +30,7 @@ const OVERHEAD_BYTES: u64 = 16;
 
 impl Inner {
     /// As `hidden`, looked into once for each version. What can't be read is for a merge to tell of, so it
-    /// counts as hidden.
+    /// counts as hidden. Requires: of one version always with the same `little`.
     pub(super) fn hidden_once(&self, version: &Arc<Version>, little: Hidden) -> Hidden {
         let mut known = self.hidden_of.lock();
         match &*known {
