@@ -53,6 +53,8 @@ impl Shelf {
     }
 
     pub(crate) fn delete_bucket(&self, bucket: &str) -> S3Result<()> {
+        let uploads = layout::uploads(bucket);
+        let mut ended = Vec::new();
         {
             let _gate = self.gate.write();
             self.need_bucket(bucket)?;
@@ -64,10 +66,15 @@ impl Shelf {
                     "The bucket you tried to delete is not empty."
                 ));
             }
+            // Uploads that are under way end before it: none may be left of a bucket that is gone.
+            self.each(&uploads, None, |entry| {
+                ended.push(entry.name()[uploads.len()..].to_owned());
+                self.unlink(entry.name()).map(|_| ())
+            })?;
             self.unlink(&layout::bucket(bucket))?;
         }
-        // Uploads that were under way go with it; what a kill leaves of them, the sweeper takes.
-        self.unlink_all(&layout::uploads(bucket))?;
-        self.unlink_all(&layout::parts_of_bucket(bucket))
+        // Only their parts: there may be a bucket of that name again. What a kill leaves of them, the
+        // sweeper takes.
+        ended.iter().try_for_each(|upload| self.unlink_all(&layout::parts(bucket, upload)))
     }
 }

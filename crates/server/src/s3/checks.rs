@@ -179,6 +179,22 @@ macro_rules! show_checksum {
 }
 pub(crate) use show_checksum;
 
+/// The checksum that is given in the fields of an input that has one for each algorithm.
+macro_rules! given_checksum {
+    ($input:expr) => {
+        [
+            (Algorithm::Crc32, &$input.checksum_crc32),
+            (Algorithm::Crc32c, &$input.checksum_crc32c),
+            (Algorithm::Crc64Nvme, &$input.checksum_crc64nvme),
+            (Algorithm::Sha1, &$input.checksum_sha1),
+            (Algorithm::Sha256, &$input.checksum_sha256),
+        ]
+        .into_iter()
+        .find_map(|(algorithm, value)| Some((algorithm, value.clone()?)))
+    };
+}
+pub(crate) use given_checksum;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! Preconditions of S3 requests, by entity tag and time, and what the file store is to check for them.
 
-use hyper::StatusCode;
+use hyper::header::HeaderName;
+use hyper::{HeaderMap, StatusCode};
 use s3s::dto::{ETagCondition, Timestamp};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use tallybook_files::Condition;
@@ -58,6 +59,15 @@ impl ReadConditions {
     pub(crate) fn check_source(&self, object: &Object) -> S3Result<()> {
         self.check(object).map_err(|_| precondition_failed())
     }
+}
+
+/// A condition of a request whose input has no field for it.
+pub(crate) fn of_header(headers: &HeaderMap, name: HeaderName) -> S3Result<Option<ETagCondition>> {
+    let parse = |value: &hyper::header::HeaderValue| {
+        ETagCondition::parse_http_header(value.as_bytes())
+            .map_err(|_| s3_error!(InvalidArgument, "A condition is an entity tag or *."))
+    };
+    headers.get(name).map(parse).transpose()
 }
 
 /// What the file store is to check when a write commits. `current` is what is there now.

@@ -1,11 +1,12 @@
 //! Copies: an object under another key, whose bytes are not moved.
 
+use hyper::header::{IF_MATCH, IF_NONE_MATCH};
 use s3s::dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, MetadataDirective};
 use s3s::{S3Request, S3Result, s3_error};
 use tallybook_files::{Condition, CopyOptions, Error};
 
 use super::checks::show_checksum;
-use super::conditions::{ReadConditions, precondition_failed};
+use super::conditions::{ReadConditions, for_write, of_header, precondition_failed};
 use super::failure::failed;
 use super::layout;
 use super::meta::{Object, ObjectMeta, encode};
@@ -57,7 +58,13 @@ impl Shelf {
                 key: String::new(),
             },
         };
+        let if_match = of_header(&headers, IF_MATCH)?;
+        let if_none_match = of_header(&headers, IF_NONE_MATCH)?;
+        let condition = for_write(if_match.as_ref(), if_none_match.as_ref(), || {
+            self.object(&input.bucket, &input.key)
+        })?;
         let options = CopyOptions {
+            condition,
             source_condition: Some(Condition::Version(source.stat.version)),
             attributes: Some(encode(&meta)),
             ..CopyOptions::default()

@@ -38,11 +38,6 @@ pub(crate) fn upload(bucket: &str, upload: &str) -> String {
 /// What all parts start with.
 pub(crate) const PARTS: &str = "\0s3/p/";
 
-/// What all parts of a bucket's uploads start with.
-pub(crate) fn parts_of_bucket(bucket: &str) -> String {
-    format!("{PARTS}{bucket}/")
-}
-
 /// What all parts of an upload start with.
 pub(crate) fn parts(bucket: &str, upload: &str) -> String {
     format!("{PARTS}{bucket}/{upload}/")

@@ -304,23 +304,10 @@ impl Sweep<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use parking_lot::RwLock;
-    use s3s::dto::CreateBucketInput;
-    use tallybook_files::{CreateOptions, FileStore, OpenOptions, WriteOptions};
+    use tallybook_files::WriteOptions;
 
     use super::*;
-    use crate::admission::Quota;
     use crate::s3::meta::{ObjectMeta, encode};
-
-    fn shelf() -> (tempfile::TempDir, Shelf) {
-        let dir = tempfile::tempdir().unwrap();
-        let files = FileStore::create(dir.path(), CreateOptions::default(), OpenOptions::default())
-            .unwrap();
-        let (gate, memory) = (Arc::new(RwLock::new(())), Quota::new(1 << 20));
-        (dir, Shelf { files, gate, memory })
-    }
 
     fn keys(shelf: &Shelf, prefix: &str) -> Vec<String> {
         let mut keys = Vec::new();
@@ -344,9 +331,7 @@ mod tests {
 
     #[test]
     fn sweep_takes_what_is_due_and_nothing_else() {
-        let (_dir, shelf) = shelf();
-        let input = CreateBucketInput { bucket: "b".into(), ..CreateBucketInput::default() };
-        shelf.create_bucket(&input).unwrap();
+        let (_dir, shelf) = Shelf::with_bucket("b");
         shelf
             .set_bucket("b", |meta| {
                 let rule = |prefix: &str, days| Rule {
@@ -399,9 +384,7 @@ mod tests {
 
     #[test]
     fn sweep_stops_where_it_is_told_to_and_a_later_one_goes_on() {
-        let (_dir, shelf) = shelf();
-        let input = CreateBucketInput { bucket: "b".into(), ..CreateBucketInput::default() };
-        shelf.create_bucket(&input).unwrap();
+        let (_dir, shelf) = Shelf::with_bucket("b");
         let rule = Rule { is_enabled: true, expire_days: Some(1), ..Rule::default() };
         shelf.set_bucket("b", |meta| meta.lifecycle = vec![rule]).unwrap();
         for key in 0..10 {

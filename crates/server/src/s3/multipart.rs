@@ -23,7 +23,7 @@ use tallybook_files::{
 };
 
 use super::buckets::owner;
-use super::checks::{Algorithm, Check, Hasher, show_checksum};
+use super::checks::{Algorithm, Check, Hasher, given_checksum, show_checksum};
 use super::conditions::{ReadConditions, for_write};
 use super::failure::failed;
 use super::layout;
@@ -168,28 +168,20 @@ impl Shelf {
         let of = (&*input.bucket, &*input.key, &*input.upload_id);
         self.need_upload(of.0, of.1, of.2)?;
         let (bucket, key) = source_of(&input.copy_source)?;
-        let source = self.need_object(&bucket, &key)?;
         let conditions = ReadConditions {
             if_match: input.copy_source_if_match.clone(),
             if_none_match: input.copy_source_if_none_match.clone(),
             if_modified_since: input.copy_source_if_modified_since.clone(),
             if_unmodified_since: input.copy_source_if_unmodified_since.clone(),
         };
-        conditions.check_source(&source)?;
-        let range = match &input.copy_source_range {
-            None => None,
-            Some(text) => {
-                let range = s3s::dto::Range::parse(text).map_err(|_| {
-                    s3_error!(InvalidArgument, "The range is not bytes=first-last.")
-                })?;
-                Some(range.check(source.stat.size)?)
-            }
+        let parse = |text: &String| {
+            s3s::dto::Range::parse(text)
+                .map_err(|_| s3_error!(InvalidArgument, "The range is not bytes=first-last."))
         };
-        let reader = self
-            .files
-            .reader(&source.stat.name, ReadOptions { range, ..ReadOptions::default() })
-            .map_err(failed)?
-            .ok_or_else(|| s3_error!(NoSuchKey, "The specified key does not exist."))?;
+        let range = input.copy_source_range.as_ref().map(parse).transpose()?;
+        let (_, _, reader) = self.open_checked(&bucket, &key, range.as_ref(), |source| {
+            conditions.check_source(source)
+        })?;
         let options = WriteOptions { md5: true, ..WriteOptions::default() };
         let name = layout::part(of.0, of.2, number);
         let mut writer = self.files.writer(&name, options).map_err(failed)?;
@@ -325,7 +317,21 @@ impl Shelf {
 
     /// Looks through what is to be made of an upload.
     pub(crate) fn prepare(&self, input: CompleteMultipartUploadInput) -> S3Result<Completion> {
-        let (_, meta) = self.need_upload(&input.bucket, &input.key, &input.upload_id)?;
+        let (_, mut meta) = self.need_upload(&input.bucket, &input.key, &input.upload_id)?;
+        let checksum_expected = given_checksum!(input);
+        if let Some((algorithm, value)) = &checksum_expected {
+            let saved = meta.checksum.get_or_insert_with(|| SavedChecksum {
+                algorithm: algorithm.name().to_owned(),
+                value: String::new(),
+                is_composite: value.contains('-'),
+            });
+            if saved.algorithm != algorithm.name() {
+                return Err(s3_error!(
+                    InvalidRequest,
+                    "The upload was begun with another checksum algorithm."
+                ));
+            }
+        }
         let if_match = input.if_match.as_ref();
         let condition = for_write(if_match, input.if_none_match.as_ref(), || {
             self.object(&input.bucket, &input.key)
@@ -357,12 +363,6 @@ impl Shelf {
         if announced.is_some_and(|announced| announced != size) {
             return Err(s3_error!(InvalidRequest, "The parts are not as long as was announced."));
         }
-        let checksum_expected = input
-            .checksum_crc32
-            .or(input.checksum_crc32c)
-            .or(input.checksum_crc64nvme)
-            .or(input.checksum_sha1)
-            .or(input.checksum_sha256);
         Ok(Completion {
             bucket: input.bucket,
             key: input.key,
@@ -370,7 +370,7 @@ impl Shelf {
             meta,
             condition,
             parts,
-            checksum_expected,
+            checksum_expected: checksum_expected.map(|(_, value)| value),
         })
     }
 
@@ -378,15 +378,22 @@ impl Shelf {
         let invalid = || {
             s3_error!(
                 InvalidPart,
-                "One or more of the specified parts could not be found, or its entity tag is another."
+                "One or more of the specified parts could not be found, or its entity tag or \
+                 checksum is another."
             )
         };
         let number = part_number(named.part_number.unwrap_or(0))?;
         let stat = self.files.stat(&layout::part(bucket, upload, number)).map_err(failed)?;
         let object = Object::of(stat.ok_or_else(invalid)?)?;
-        match &named.e_tag {
-            Some(tag) if tag.value() == object.etag() => Ok(Chosen { number, object }),
-            _ => Err(invalid()),
+        let is_tag_right = named.e_tag.as_ref().is_some_and(|tag| tag.value() == object.etag());
+        let is_checksum_right = given_checksum!(named).is_none_or(|(algorithm, value)| {
+            let saved = object.meta.checksum.as_ref();
+            saved.is_some_and(|saved| saved.algorithm == algorithm.name() && saved.value == value)
+        });
+        if is_tag_right && is_checksum_right {
+            Ok(Chosen { number, object })
+        } else {
+            Err(invalid())
         }
     }
 
@@ -395,31 +402,23 @@ impl Shelf {
         &self,
         completion: Completion,
     ) -> S3Result<CompleteMultipartUploadOutput> {
-        let Completion { bucket, key, upload, mut meta, condition, parts, checksum_expected } =
-            completion;
         let mut digest = Md5::new();
-        for part in &parts {
+        for part in &completion.parts {
             digest.update(part.object.stat.md5.unwrap_or_default());
         }
+        let mut meta = completion.meta.clone();
         meta.key.clear();
-        meta.etag = Some(format!("{}-{}", hex(&digest.finalize()), parts.len()));
-        let composite = meta.checksum.take().map(|saved| composite(saved, &parts)).transpose()?;
-        let stat = match &parts[..] {
+        meta.etag = Some(format!("{}-{}", hex(&digest.finalize()), completion.parts.len()));
+        let saved = meta.checksum.take();
+        let composite = saved.map(|saved| composite(saved, &completion.parts)).transpose()?;
+        let stat = match &completion.parts[..] {
             [only] if composite.as_ref().is_none_or(|saved| saved.is_composite) => {
                 meta.checksum = composite;
-                check_expected(&meta, checksum_expected.as_deref())?;
-                self.rename_part(only, &bucket, &key, &meta, condition)?
+                self.rename_part(&completion, only, &meta)?
             }
-            _ => self.join_parts(
-                &parts,
-                &bucket,
-                &key,
-                meta,
-                composite,
-                condition,
-                checksum_expected,
-            )?,
+            _ => self.join_parts(&completion, meta, composite)?,
         };
+        let Completion { bucket, key, upload, .. } = completion;
         self.end_upload(&bucket, &upload)?;
         let object = Object::of(stat)?;
         let checksum = &object.meta.checksum;
@@ -435,32 +434,45 @@ impl Shelf {
         Ok(output)
     }
 
-    fn rename_part(
-        &self,
-        part: &Chosen,
-        bucket: &str,
-        key: &str,
-        meta: &ObjectMeta,
-        condition: Option<Condition>,
-    ) -> S3Result<Stat> {
-        let options =
-            CopyOptions { condition, attributes: Some(encode(meta)), ..CopyOptions::default() };
-        let _gate = self.gate.read();
-        self.need_bucket(bucket)?;
-        let name = layout::object(bucket, key);
-        self.files.rename(&part.object.stat.name, &name, options).map_err(failed)
+    /// Whether there still are the bucket and the upload. Requires: the gate is held, so that they stay.
+    fn need_both(&self, completion: &Completion) -> S3Result<()> {
+        self.need_bucket(&completion.bucket)?;
+        self.need_upload(&completion.bucket, &completion.key, &completion.upload).map(|_| ())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "it is the second half of `complete`")]
+    fn rename_part(
+        &self,
+        completion: &Completion,
+        part: &Chosen,
+        meta: &ObjectMeta,
+    ) -> S3Result<Stat> {
+        check_expected(meta, completion.checksum_expected.as_deref())?;
+        let part = &part.object.stat;
+        let options = CopyOptions {
+            condition: completion.condition,
+            source_condition: Some(Condition::Version(part.version)),
+            attributes: Some(encode(meta)),
+            ..CopyOptions::default()
+        };
+        let name = layout::object(&completion.bucket, &completion.key);
+        let _gate = self.gate.read();
+        self.need_both(completion)?;
+        self.files.rename(&part.name, &name, options).map_err(|error| {
+            // Which of the two conditions it was, the error doesn't say.
+            match self.files.stat(&part.name) {
+                Ok(now) if now.as_ref().map(|now| now.version) != Some(part.version) => {
+                    part_changed()
+                }
+                _ => failed(error),
+            }
+        })
+    }
+
     fn join_parts(
         &self,
-        parts: &[Chosen],
-        bucket: &str,
-        key: &str,
+        completion: &Completion,
         mut meta: ObjectMeta,
         composite: Option<SavedChecksum>,
-        condition: Option<Condition>,
-        checksum_expected: Option<String>,
     ) -> S3Result<Stat> {
         // A checksum of the whole is computed on the way.
         let mut hasher = composite
@@ -468,17 +480,18 @@ impl Shelf {
             .filter(|saved| !saved.is_composite)
             .and_then(|saved| saved.algorithm.parse().ok())
             .map(Hasher::new);
-        let size = parts.iter().map(|part| part.object.stat.size).sum();
+        let size = completion.parts.iter().map(|part| part.object.stat.size).sum();
+        let condition = completion.condition;
         let options =
             WriteOptions { condition, size: Some(size), md5: true, ..WriteOptions::default() };
-        let mut writer =
-            self.files.writer(&layout::object(bucket, key), options).map_err(failed)?;
-        for part in parts {
+        let name = layout::object(&completion.bucket, &completion.key);
+        let mut writer = self.files.writer(&name, options).map_err(failed)?;
+        for part in &completion.parts {
             let stat = &part.object.stat;
             let reader = self.files.reader(&stat.name, ReadOptions::default()).map_err(failed)?;
             let reader = reader
                 .filter(|reader| reader.stat().version == stat.version)
-                .ok_or_else(|| s3_error!(InvalidPart, "A part was changed meanwhile."))?;
+                .ok_or_else(part_changed)?;
             for chunk in reader {
                 let chunk = chunk.map_err(failed)?;
                 if let Some(hasher) = &mut hasher {
@@ -491,12 +504,16 @@ impl Shelf {
             (Some(saved), Some(hasher)) => Some(SavedChecksum { value: hasher.finish(), ..saved }),
             (composite, _) => composite,
         };
-        check_expected(&meta, checksum_expected.as_deref())?;
+        check_expected(&meta, completion.checksum_expected.as_deref())?;
         writer.set_attributes(encode(&meta)).map_err(failed)?;
         let _gate = self.gate.read();
-        self.need_bucket(bucket)?;
+        self.need_both(completion)?;
         writer.commit().map_err(|error: Error| failed(error))
     }
+}
+
+fn part_changed() -> s3s::S3Error {
+    s3_error!(InvalidPart, "A part was changed meanwhile.")
 }
 
 /// The checksum of an object by those of its parts, where that is how it is made.
@@ -525,4 +542,99 @@ fn check_expected(meta: &ObjectMeta, expected: Option<&str>) -> S3Result<()> {
         return Ok(());
     }
     Err(s3_error!(BadDigest, "The checksum you specified did not match that of the parts."))
+}
+
+#[cfg(test)]
+mod tests {
+    use s3s::dto::{CompletedMultipartUpload, ETag};
+
+    use super::*;
+
+    const UPLOAD: &str = "0123456789abcdef0123456789abcdef";
+
+    fn put(shelf: &Shelf, name: &str, bytes: &[u8]) -> Object {
+        let options = WriteOptions { md5: true, ..WriteOptions::default() };
+        Object::of(shelf.files.write(name, bytes, options).unwrap()).unwrap()
+    }
+
+    /// A shelf with an upload of these parts.
+    fn begun(parts: &[&[u8]]) -> (tempfile::TempDir, Shelf) {
+        let (dir, shelf) = Shelf::with_bucket("b");
+        let meta = ObjectMeta { key: "k".to_owned(), ..ObjectMeta::default() };
+        let options = WriteOptions { attributes: encode(&meta), ..WriteOptions::default() };
+        shelf.note(&layout::upload("b", UPLOAD), options).unwrap();
+        for (number, part) in (1..).zip(parts) {
+            put(&shelf, &layout::part("b", UPLOAD, number), part);
+        }
+        (dir, shelf)
+    }
+
+    /// What a client asks for that has seen the parts that there are.
+    fn completion(shelf: &Shelf) -> Completion {
+        let mut parts = Vec::new();
+        shelf
+            .each(&layout::parts("b", UPLOAD), None, |entry| {
+                let ListEntry::File(stat) = entry else { return Ok(()) };
+                parts.push(CompletedPart {
+                    part_number: stat.name[stat.name.len() - 5..].parse().ok(),
+                    e_tag: Some(ETag::Strong(Object::of(stat)?.etag())),
+                    ..CompletedPart::default()
+                });
+                Ok(())
+            })
+            .unwrap();
+        let named = CompletedMultipartUpload { parts: Some(parts) };
+        let mut input = CompleteMultipartUploadInput::default();
+        (input.bucket, input.key) = ("b".to_owned(), "k".to_owned());
+        (input.upload_id, input.multipart_upload) = (UPLOAD.to_owned(), Some(named));
+        shelf.prepare(input).unwrap()
+    }
+
+    #[test]
+    fn upload_that_ended_meanwhile_does_not_become_an_object() {
+        let large = vec![7; PART_BYTES_MIN as usize];
+        for parts in [&[&b"only"[..]][..], &[&large, b"last"]] {
+            let (_dir, shelf) = begun(parts);
+            let late = completion(&shelf);
+            shelf.end_upload_note("b", UPLOAD).unwrap();
+            let refused = shelf.complete(late).unwrap_err();
+            assert_eq!(refused.code().as_str(), "NoSuchUpload");
+            assert!(shelf.object("b", "k").unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn part_that_was_put_anew_meanwhile_is_not_taken_for_the_one_that_was_named() {
+        let large = vec![7; PART_BYTES_MIN as usize];
+        for parts in [&[&b"only"[..]][..], &[&large, b"last"]] {
+            let (_dir, shelf) = begun(parts);
+            let late = completion(&shelf);
+            put(&shelf, &layout::part("b", UPLOAD, 1), b"another");
+            let refused = shelf.complete(late).unwrap_err();
+            assert_eq!(refused.code().as_str(), "InvalidPart");
+            assert!(shelf.object("b", "k").unwrap().is_none());
+        }
+        let (_dir, shelf) = begun(&[b"only"]);
+        shelf.complete(completion(&shelf)).unwrap();
+        assert_eq!(shelf.files.read(&layout::object("b", "k")).unwrap().unwrap(), b"only");
+    }
+
+    #[test]
+    fn what_is_opened_is_what_was_checked() {
+        let (_dir, shelf) = Shelf::with_bucket("b");
+        let name = layout::object("b", "k");
+        put(&shelf, &name, b"first and longer");
+        let seen = std::cell::RefCell::new(Vec::new());
+        let (object, _, mut reader) = shelf
+            .open_checked("b", "k", None, |object| {
+                if seen.borrow().is_empty() {
+                    put(&shelf, &name, b"second");
+                }
+                seen.borrow_mut().push(object.stat.size);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!((seen.into_inner(), object.stat.size), (vec![16, 6], 6));
+        assert_eq!(reader.next().unwrap().unwrap(), &b"second"[..]);
+    }
 }

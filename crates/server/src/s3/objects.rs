@@ -159,7 +159,6 @@ impl Shelf {
         Ok(get_output(&object, part, batch, with_checksum))
     }
 
-    /// Opens what is asked for. Another object may come under the key meanwhile; then it is looked again.
     fn open_object(
         &self,
         input: &GetObjectInput,
@@ -171,14 +170,25 @@ impl Shelf {
             if_modified_since: input.if_modified_since.clone(),
             if_unmodified_since: input.if_unmodified_since.clone(),
         };
+        self.open_checked(&input.bucket, &input.key, input.range.as_ref(), |object| {
+            conditions.check(object)?;
+            check_part_number(input.part_number, object)
+        })
+    }
+
+    /// Opens an object, or a range of it, that `check` lets pass. Another object may come under the key
+    /// meanwhile; then it is looked again.
+    pub(super) fn open_checked(
+        &self,
+        bucket: &str,
+        key: &str,
+        range: Option<&s3s::dto::Range>,
+        check: impl Fn(&Object) -> S3Result<()>,
+    ) -> S3Result<(Object, Option<Range<u64>>, Reader)> {
         loop {
-            let object = self.need_object(&input.bucket, &input.key)?;
-            conditions.check(&object)?;
-            check_part_number(input.part_number, &object)?;
-            let part = match &input.range {
-                None => None,
-                Some(range) => Some(range.check(object.stat.size)?),
-            };
+            let object = self.need_object(bucket, key)?;
+            check(&object)?;
+            let part = range.map(|range| part_of(range, object.stat.size)).transpose()?;
             let options = ReadOptions { range: part.clone(), ..ReadOptions::default() };
             let reader = self.files.reader(&object.stat.name, options).map_err(failed)?;
             if let Some(reader) =
@@ -200,10 +210,8 @@ impl Shelf {
         };
         conditions.check(&object)?;
         check_part_number(input.part_number, &object)?;
-        let part = match &input.range {
-            None => None,
-            Some(range) => Some(range.check(object.stat.size)?),
-        };
+        let range = input.range.as_ref();
+        let part = range.map(|range| part_of(range, object.stat.size)).transpose()?;
         let length = part.as_ref().map_or(object.stat.size, |part| part.end - part.start);
         let meta = &object.meta;
         let checksum = meta.checksum.as_ref().filter(|_| input.checksum_mode.is_some());
@@ -319,6 +327,15 @@ fn get_output(
     };
     show_checksum!(output, checksum);
     output
+}
+
+/// The bytes that a range names of so many. There is at least one: of nothing, there is no range.
+fn part_of(range: &s3s::dto::Range, size: u64) -> S3Result<Range<u64>> {
+    let part = range.check(size)?;
+    if part.is_empty() {
+        return Err(s3_error!(InvalidRange, "The requested range is not satisfiable"));
+    }
+    Ok(part)
 }
 
 fn content_range(part: Option<&Range<u64>>, object: &Object) -> Option<String> {

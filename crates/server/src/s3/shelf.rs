@@ -151,3 +151,19 @@ impl Shelf {
         self.each(prefix, None, |entry| self.unlink(entry.name()).map(|_| ()))
     }
 }
+
+#[cfg(test)]
+impl Shelf {
+    /// One with a bucket, in a directory of its own.
+    pub(super) fn with_bucket(bucket: &str) -> (tempfile::TempDir, Shelf) {
+        use tallybook_files::{CreateOptions, OpenOptions};
+
+        let dir = tempfile::tempdir().unwrap();
+        let files = FileStore::create(dir.path(), CreateOptions::default(), OpenOptions::default())
+            .unwrap();
+        let shelf = Shelf { files, gate: Arc::new(RwLock::new(())), memory: Quota::new(1 << 20) };
+        let input = s3s::dto::CreateBucketInput { bucket: bucket.into(), ..Default::default() };
+        shelf.create_bucket(&input).unwrap();
+        (dir, shelf)
+    }
+}

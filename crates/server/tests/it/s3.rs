@@ -222,9 +222,7 @@ fn client_that_vanishes_during_a_put_or_a_part_leaves_nothing() {
     let (_dir, door) = serving();
     door.status("PUT", "/bucket", b"");
     door.status("PUT", "/bucket/k", b"before");
-    let begun = door.ask("POST", "/bucket/k?uploads", &[], b"").2;
-    let begun = String::from_utf8(begun).unwrap();
-    let id = begun.split_once("<UploadId>").unwrap().1.split_once('<').unwrap().0;
+    let id = begin_upload(&door);
     let files = door.files.totals().files;
     for target in ["/bucket/k".to_owned(), format!("/bucket/k?partNumber=1&uploadId={id}")] {
         let mut stream = TcpStream::connect(door.address).unwrap();
@@ -245,15 +243,14 @@ fn upload_survives_a_restart_and_shows_nothing_before_it_is_complete() {
     let at = dir.path().join("files");
     let door = Door::open(dir.path(), file_store(&at), anonymous());
     door.status("PUT", "/bucket", b"");
-    let begun = String::from_utf8(door.ask("POST", "/bucket/k?uploads", &[], b"").2).unwrap();
-    let id = begun.split_once("<UploadId>").unwrap().1.split_once('<').unwrap().0.to_owned();
+    let id = begin_upload(&door);
     let parts = [bytes(1, 5 << 20), bytes(2, 100_001)];
     let mut listed = String::new();
     for (number, part) in (1..).zip(&parts) {
         let target = format!("/bucket/k?partNumber={number}&uploadId={id}");
         let (status, head, _) = door.ask("PUT", &target, &[], part);
         assert_eq!(status, 200, "{head}");
-        let etag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
+        let etag = etag_of(&head);
         let numbered = format!("<PartNumber>{number}</PartNumber><ETag>{etag}</ETag>");
         listed.push_str(&format!("<Part>{numbered}</Part>"));
     }
@@ -271,6 +268,97 @@ fn upload_survives_a_restart_and_shows_nothing_before_it_is_complete() {
     door.files.reap().unwrap();
     let bytes: usize = parts.iter().map(Vec::len).sum();
     assert_eq!(door.files.totals().live_bytes, bytes as u64, "the parts are gone");
+}
+
+/// Begins an upload of `/bucket/k`; its id.
+fn begin_upload(door: &Door) -> String {
+    let begun = String::from_utf8(door.ask("POST", "/bucket/k?uploads", &[], b"").2).unwrap();
+    begun.split_once("<UploadId>").unwrap().1.split_once('<').unwrap().0.to_owned()
+}
+
+/// The `ETag` of an answer.
+fn etag_of(head: &str) -> &str {
+    head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap()
+}
+
+#[test]
+fn empty_object_has_no_range() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/k", b"");
+    for method in ["GET", "HEAD"] {
+        for range in ["bytes=-8", "bytes=0-", "bytes=0-0"] {
+            let (status, head, _) =
+                door.ask(method, "/bucket/k", &[&format!("Range: {range}")], b"");
+            assert_eq!(status, 416, "{method} {range}: {head}");
+        }
+    }
+    assert_eq!(door.status("GET", "/bucket/k", b""), 200);
+}
+
+#[test]
+fn conditions_of_a_copy_hold_for_what_it_would_replace() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/from", b"new");
+    let (_, head, _) = door.ask("PUT", "/bucket/to", &[], b"old");
+    let tag = etag_of(&head).to_owned();
+    let copy = |to: &str, condition: &str| {
+        let source = "x-amz-copy-source: /bucket/from";
+        door.ask("PUT", to, &[source, condition], b"").0
+    };
+    assert_eq!(copy("/bucket/to", "If-None-Match: *"), 412);
+    assert_eq!(copy("/bucket/to", "If-Match: \"00000000000000000000000000000000\""), 412);
+    assert_eq!(copy("/bucket/absent", "If-Match: \"00000000000000000000000000000000\""), 404);
+    assert_eq!(door.ask("GET", "/bucket/to", &[], b"").2, b"old");
+    assert_eq!(copy("/bucket/absent", "If-None-Match: *"), 200);
+    assert_eq!(copy("/bucket/to", &format!("If-Match: {tag}")), 200);
+    assert_eq!(door.ask("GET", "/bucket/to", &[], b"").2, b"new");
+}
+
+#[test]
+fn checksums_of_a_completion_are_compared_though_the_upload_named_none() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    let id = begin_upload(&door);
+    let target = format!("/bucket/k?partNumber=1&uploadId={id}");
+    let (_, head, _) = door.ask("PUT", &target, &["x-amz-checksum-crc32: y/Q5Jg=="], b"123456789");
+    let complete = |of_part: &str, of_whole: &str| {
+        let tag = etag_of(&head);
+        let part = format!("<Part><PartNumber>1</PartNumber><ETag>{tag}</ETag>{of_part}</Part>");
+        let body = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");
+        let target = format!("/bucket/k?uploadId={id}");
+        let (status, _, said) = door.ask("POST", &target, &[of_whole], body.as_bytes());
+        (status, String::from_utf8(said).unwrap())
+    };
+    let no_part = "<ChecksumCRC32>AAAAAA==</ChecksumCRC32>";
+    for (of_part, of_whole, code) in [
+        ("", "x-amz-checksum-crc64nvme: AAAAAAAAAAA=", "BadDigest"),
+        (no_part, "x-none: 1", "InvalidPart"),
+    ] {
+        let (status, said) = complete(of_part, of_whole);
+        assert!(status == 400 && said.contains(code), "{status} {said}");
+        assert_eq!(door.status("GET", "/bucket/k", b""), 404);
+    }
+    let part = "<ChecksumCRC32>y/Q5Jg==</ChecksumCRC32>";
+    let (status, said) = complete(part, "x-amz-checksum-crc64nvme: rosUhgp5mIg=");
+    assert!(status == 200 && said.contains("rosUhgp5mIg="), "{status} {said}");
+    assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"123456789");
+}
+
+#[test]
+fn uploads_end_with_their_bucket_though_another_of_its_name_is_made() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    let id = begin_upload(&door);
+    let part = format!("/bucket/k?partNumber=1&uploadId={id}");
+    assert_eq!(door.status("PUT", &part, b"part"), 200);
+    assert_eq!(door.status("DELETE", "/bucket", b""), 204);
+    assert_eq!(door.files.totals().files, 0);
+    assert_eq!(door.status("PUT", "/bucket", b""), 200);
+    let listed = String::from_utf8(door.ask("GET", "/bucket?uploads", &[], b"").2).unwrap();
+    assert!(!listed.contains(&id), "{listed}");
+    assert_eq!(door.status("PUT", &part, b"part"), 404);
 }
 
 #[test]
