@@ -130,8 +130,11 @@ impl Throttle {
             return None;
         }
         let slept = total.min(SLEEP_MAX.as_nanos() as u64);
-        self.owed_ns.fetch_sub(slept, Ordering::Relaxed);
-        Some(Duration::from_nanos(slept))
+        // Another writer may have taken it over meanwhile.
+        let taken = self
+            .owed_ns
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |debt| debt.checked_sub(slept));
+        taken.ok().map(|_| Duration::from_nanos(slept))
     }
 
     /// What so many bytes in memtables owe to flushes, in seconds.
@@ -235,6 +238,23 @@ mod tests {
         }
         assert!(longest <= SLEEP_MAX && left_bytes > 32 << 10, "{longest:?}, {left_bytes} bytes");
         assert_eq!(at_first, Duration::ZERO);
+    }
+
+    #[test]
+    fn writers_at_once_sleep_what_they_owe_together() {
+        let throttle = Throttle::default();
+        const PUTS: u64 = 500_000;
+        let lag = Lag { in_space: 1.0, ..lag(0.0, 64 << 20, 0) };
+        let owed = (4096.0 / LAGGING_BYTES_PER_S * 1e9) as u64 * 4 * PUTS;
+        let slept: u64 = std::thread::scope(|scope| {
+            let writer = || {
+                let delays = (0..PUTS).filter_map(|_| throttle.delay(4096, 10, &lag));
+                delays.map(|delay| delay.as_nanos() as u64).sum::<u64>()
+            };
+            let writers: Vec<_> = (0..4).map(|_| scope.spawn(writer)).collect();
+            writers.into_iter().map(|writer| writer.join().unwrap()).sum()
+        });
+        assert_eq!(slept + throttle.owed_ns.load(Ordering::Relaxed), owed);
     }
 
     #[test]
