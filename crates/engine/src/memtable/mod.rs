@@ -107,13 +107,16 @@ impl MemtableWriter {
     /// Adds a deleted range. Requires: as `insert`.
     pub fn insert_range_tombstone(&mut self, tombstone: RangeTombstone) {
         self.note(tombstone.seqno);
-        let mut sets = self.memtable.range_tombstones.write();
+        // Only this changes the sets, and readers go on meanwhile: to make a large one takes long.
+        let mut sets = self.memtable.range_tombstones();
         let mut joined = vec![tombstone];
         while let Some(last) = sets.pop_if(|last| last.len() <= joined.len()) {
             joined.extend(last.iter().cloned());
         }
         sets.push(Arc::new(RangeTombstones::new(joined)));
         let bytes = sets.iter().map(|set| set.bytes()).sum();
+        let replaced = std::mem::replace(&mut *self.memtable.range_tombstones.write(), sets);
+        drop(replaced);
         self.memtable.range_tombstone_bytes.store(bytes, Ordering::Relaxed);
         self.memtable.has_range_tombstones.store(true, Ordering::Release);
     }

@@ -124,16 +124,18 @@ impl TableBuilder {
         }
     }
 
-    /// Adds the next entry. Requires: it follows the one before in internal order, and a new key is
-    /// not added once the table `is_full` (further versions of the last key are).
+    /// Adds the next entry. Requires: a new key is not added once the table `is_full` (further versions
+    /// of the last key are).
+    ///
+    /// `Corruption` unless it follows the one before in internal order, as what sound tables hold does.
     pub fn add(&mut self, user_key: &[u8], entry: &EntryRef<'_>) -> Result<()> {
         check_key(user_key)?;
         self.check_body(&entry.body)?;
         let last_key = self.last_key();
         let new_key = key::is_before(last_key, user_key);
-        if !new_key {
-            assert!(last_key == user_key, "keys are added in ascending order");
-            assert!(entry.seqno < self.last_seqno, "versions of a key are added newest first");
+        if !new_key && (last_key != user_key || entry.seqno >= self.last_seqno) {
+            let what = "what was to be merged into it is out of order";
+            return Err(Error::corruption(&self.output.path, 0, what));
         }
         assert!(entry.seqno <= SEQNO_MAX, "a SeqNo has 56 bits");
         if !self.block.add(user_key, entry, self.block_bytes) {

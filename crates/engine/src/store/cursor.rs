@@ -356,15 +356,18 @@ impl Cursor {
                 if self.bounds.is_beyond(user_key) {
                     break;
                 }
-                let expiry = source.expiry()?;
-                key::assign(&mut self.key, user_key);
-                passed = false;
-                if seqno <= self.seqno {
+                passed = seqno <= self.seqno;
+                if passed {
+                    let expiry = source.expiry()?;
+                    key::assign(&mut self.key, user_key);
                     if self.shows(&self.key, seqno, expiry) {
                         self.shown = Shown::Here;
                         break;
                     }
-                    passed = true;
+                    steps = 0;
+                } else if !key::same(user_key, &self.key) {
+                    key::assign(&mut self.key, user_key);
+                    steps = 0;
                 }
             }
             steps += 1;
