@@ -61,6 +61,11 @@ impl FileCache {
         self.handles.remove(path);
     }
 
+    /// Lets go of the handles on everything in a directory.
+    pub fn forget_directory(&self, dir: &Path) {
+        self.handles.retain(|path, _| path.parent() != Some(dir));
+    }
+
     /// Handles kept now.
     pub fn handle_count(&self) -> usize {
         self.handles.len()

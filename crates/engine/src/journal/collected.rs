@@ -32,7 +32,7 @@ pub struct Collected {
     pub places: u64,
 }
 
-/// Writes a collected segment. One that is dropped unfinished leaves a temporary file.
+/// Writes a collected segment. One that is dropped unfinished leaves nothing behind.
 #[derive(Debug)]
 pub struct CollectedWriter {
     files: Arc<JournalFiles>,
@@ -45,6 +45,7 @@ pub struct CollectedWriter {
     meta: Vec<u8>,
     index: Vec<(ValuePlace, u64)>,
     values: u64,
+    is_finished: bool,
 }
 
 impl CollectedWriter {
@@ -71,6 +72,7 @@ impl CollectedWriter {
             meta: Vec::new(),
             index: Vec::new(),
             values: 0,
+            is_finished: false,
         })
     }
 
@@ -149,6 +151,7 @@ impl CollectedWriter {
         self.file.sync_data().map_err(|source| Error::io("sync", temporary, source))?;
         let fs = &self.files.fs;
         fs.rename(temporary, &path).map_err(|source| Error::io("rename", temporary, source))?;
+        self.is_finished = true;
         let dir = &self.files.dir;
         fs.sync_dir(dir).map_err(|source| Error::io("sync", dir, source))?;
         Ok(Collected {
@@ -156,11 +159,6 @@ impl CollectedWriter {
             values: self.values,
             places: self.index.len() as u64,
         })
-    }
-
-    /// Gives up, and removes what was written.
-    pub fn abandon(self) {
-        let _ = self.files.fs.remove(&self.temporary);
     }
 
     fn offset(&self) -> u64 {
@@ -191,6 +189,15 @@ impl CollectedWriter {
         self.buffer.drain(..bytes);
         self.buffer.shrink_to(2 * BUFFER_BYTES);
         Ok(())
+    }
+}
+
+impl Drop for CollectedWriter {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // One that can't be removed is found by the next open.
+            let _ = self.files.fs.remove(&self.temporary);
+        }
     }
 }
 
@@ -302,7 +309,7 @@ mod tests {
         let mut writer = CollectedWriter::new(bench.files.clone(), 9, 77).unwrap();
         writer.copy(&[(3, 64)], b"key", &entry(1), b"value", checksum::crc32c(b"value")).unwrap();
         assert_eq!(bench.fs.names(), ["000009.journal.tmp"]);
-        writer.abandon();
+        drop(writer);
         assert!(bench.fs.names().is_empty());
     }
 

@@ -51,4 +51,4 @@ pub use settle::copy_segment;
 pub use spares::SegmentPool;
 pub use sync::SyncState;
 pub use verify::{SegmentDamage, SegmentReport, verify_segment};
-pub use writer::{Appended, JournalPosition, JournalWriter};
+pub use writer::{Appended, JournalPosition, JournalWriter, LogSegment};

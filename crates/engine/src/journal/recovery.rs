@@ -73,8 +73,9 @@ pub struct Recovered {
 }
 
 /// Replays the journal from `from`, giving each group to `sink`. Up to `synced_lsn` it is known to have
-/// been synced, so that even a segment that is missing with all it proved is found out. `numbers` are those of the segment
-/// files in the directory. `Requires:` nothing else uses them, and where `from` is beyond `synced_lsn`,
+/// been synced, so that even a segment that is missing with all it proved is found out. `numbers` are
+/// those of the segment files in the directory, `kept` those of them that the manifest keeps for their
+/// values, whatever their records say. `Requires:` nothing else uses them, and where `from` is beyond `synced_lsn`,
 /// what lies between is in tables and no value there is pointed at.
 ///
 /// `Corruption` when a record is missing that was synced, when a segment in the middle is missing, or
@@ -84,6 +85,7 @@ pub fn recover(
     from: JournalPosition,
     synced_lsn: u64,
     numbers: &[u64],
+    kept: &[u64],
     sink: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     if from.lsn > LSN_MAX {
@@ -94,6 +96,7 @@ pub fn recover(
     let mut replay = Replay {
         files,
         present: numbers.iter().copied().collect(),
+        kept,
         from,
         end: from,
         broken: None,
@@ -138,6 +141,7 @@ struct Link<'a> {
 struct Replay<'a> {
     files: &'a Arc<JournalFiles>,
     present: HashSet<u64>,
+    kept: &'a [u64],
     from: JournalPosition,
     end: JournalPosition,
     /// The segment to replay from, if its front was lost.
@@ -361,9 +365,11 @@ impl<'a> Replay<'a> {
             if is_replayed || self.broken.is_some_and(|broken| std::ptr::eq(broken, candidate)) {
                 continue;
             }
+            let number = candidate.header.number;
             let is_older = candidate.start.is_some_and(|start| start.lsn < self.from.lsn);
-            if candidate.header.segment_type == SegmentType::Collected || is_older {
-                self.recovered.others.push(candidate.header.number);
+            let is_collected = candidate.header.segment_type == SegmentType::Collected;
+            if is_collected || is_older || self.kept.contains(&number) {
+                self.recovered.others.push(number);
                 continue;
             }
             self.check_predecessor(candidate)?;

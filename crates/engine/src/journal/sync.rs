@@ -28,6 +28,9 @@ use crate::vfs::rounds::Rounds;
 /// what a wake-up costs.
 const SPINS_MAX: u32 = 100;
 
+/// Who waits for others to come looks after this whether somebody still looks at the clock.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
+
 #[derive(Debug)]
 struct Inner {
     /// Segments that may hold unsynced bytes, oldest first; the last is the active one.
@@ -186,9 +189,10 @@ impl SyncState {
                 if wait_ns == 0 {
                     break;
                 }
-                // Whoever comes last of those who are waited for leads.
+                // Whoever comes last of those who are waited for leads. The first looks at the clock for
+                // all; should it leave, as its write is in a table by now, the others do.
                 let is_first = inner.gathering.is_first(lsn);
-                at_most = is_first.then(|| Duration::from_nanos(wait_ns));
+                at_most = Some(if is_first { Duration::from_nanos(wait_ns) } else { LOOK_AFTER });
             }
             let round = self.rounds.current();
             drop(inner);

@@ -406,7 +406,7 @@ impl Bench {
 
     pub(super) fn recover_from(&self, from: JournalPosition) -> Result<(Groups, Recovered)> {
         let mut groups = Vec::new();
-        let recovered = recover(&self.files, from, 0, &self.numbers(), &mut |replayed| {
+        let recovered = recover(&self.files, from, 0, &self.numbers(), &[], &mut |replayed| {
             groups.push((replayed.first_seqno, replayed.changes.map(OwnedChange::from).collect()));
             Ok(())
         })?;
@@ -428,8 +428,8 @@ impl TestJournal {
         let mut buffer = Vec::new();
         let mut group = PreparedGroup::new(&mut buffer, batch, INLINE_BYTES_MAX);
         let (seqno, now_ms) = (self.next_seqno, 500 + self.next_seqno);
-        let Appended { end, values_at, has_rotated } =
-            self.writer.append(&mut group, seqno, now_ms)?;
+        let Appended { end, values_at } = self.writer.append(&mut group, seqno, now_ms)?;
+        let has_rotated = !self.writer.take_started().is_empty();
         let segment = self.writer.active().expect("it was appended to one").clone();
         self.next_seqno += u64::from(group.count());
         let changes = group.changes(values_at, seqno, now_ms).map(OwnedChange::from);

@@ -44,8 +44,15 @@ pub struct Appended {
     pub end: JournalPosition,
     /// Number of the segment and offset in it where the value section stands.
     pub values_at: (u64, u64),
-    /// A new segment was started, so that a spare is wanted.
-    pub has_rotated: bool,
+}
+
+/// A segment of the log that is written or may have to be replayed.
+#[derive(Debug, Clone)]
+pub struct LogSegment {
+    /// The segment.
+    pub segment: Arc<Segment>,
+    /// LSN of its first record.
+    pub base_lsn: u64,
 }
 
 /// Appends records.
@@ -54,6 +61,9 @@ pub struct JournalWriter {
     pool: Arc<SegmentPool>,
     sync: Arc<SyncState>,
     active: Option<Arc<Segment>>,
+    /// What was started since it was last asked, whether or not the record it was started for was
+    /// written.
+    started: Vec<LogSegment>,
     /// Number and end of the segment before the next to be started.
     predecessor: (u64, u64),
     /// LSN of the next record.
@@ -74,6 +84,7 @@ impl JournalWriter {
             pool,
             sync,
             active: None,
+            started: Vec::new(),
             predecessor: (end.segment, end.offset),
             lsn: end.lsn,
             last_synced_upto: 0,
@@ -95,9 +106,21 @@ impl JournalWriter {
         self.active.as_ref()
     }
 
+    /// Whether there is something to take.
+    #[inline]
+    pub fn has_started(&self) -> bool {
+        !self.started.is_empty()
+    }
+
+    /// The segments that were started since this was last called, oldest first.
+    pub fn take_started(&mut self) -> Vec<LogSegment> {
+        std::mem::take(&mut self.started)
+    }
+
     /// Appends a group whose first entry gets `first_seqno`.
     ///
-    /// After an error nothing was appended: the SeqNos are still free, and the next group gets them.
+    /// After an error nothing was appended: the SeqNos are still free, and the next group gets them. A
+    /// segment may have been started all the same.
     #[inline]
     pub fn append(
         &mut self,
@@ -107,8 +130,7 @@ impl JournalWriter {
     ) -> Result<Appended> {
         self.sync.check()?;
         let record_bytes = group.record_bytes();
-        let has_rotated =
-            self.make_room(record_bytes, group.only_deletes(), first_seqno, written_at_ms)?;
+        self.make_room(record_bytes, group.only_deletes(), first_seqno, written_at_ms)?;
         let segment = self.active.as_ref().expect("room was made in it");
         let offset = segment.end();
         if group.has_pointers() {
@@ -127,7 +149,7 @@ impl JournalWriter {
         let values_at = (segment.number(), header.values_offset(offset));
         self.write(offset, &header, group.meta(), group.values())?;
         self.sync.publish_group(self.lsn, written_at_ms);
-        Ok(Appended { end: self.position(), values_at, has_rotated })
+        Ok(Appended { end: self.position(), values_at })
     }
 
     /// Appends a mark, which proves to recovery how far the journal was synced; false when the last
@@ -147,7 +169,7 @@ impl JournalWriter {
         Ok(true)
     }
 
-    /// Makes the active segment one with room for a record; true when it is a new one.
+    /// Makes the active segment one with room for a record.
     #[inline]
     fn make_room(
         &mut self,
@@ -155,14 +177,13 @@ impl JournalWriter {
         may_use_reserve: bool,
         next_seqno: SeqNo,
         written_at_ms: u64,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         if let Some(active) = &self.active
             && active.end() + record_bytes <= active.capacity()
         {
-            return Ok(false);
+            return Ok(());
         }
-        self.start_segment(record_bytes, may_use_reserve, next_seqno, written_at_ms)?;
-        Ok(true)
+        self.start_segment(record_bytes, may_use_reserve, next_seqno, written_at_ms)
     }
 
     /// Closes the active segment, if there is one, and starts a new one with room for a record.
@@ -190,10 +211,12 @@ impl JournalWriter {
         };
         // From here on the old one is closed, even should the new one fail: its end may be on disk.
         self.close_active();
+        let base_lsn = self.lsn;
         if let Err(error) = self.write_start(&segment, next_seqno, written_at_ms) {
             self.pool.discard(&spare);
             return Err(error);
         }
+        self.started.push(LogSegment { segment: segment.clone(), base_lsn });
         self.active = Some(segment);
         Ok(())
     }

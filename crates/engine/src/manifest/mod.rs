@@ -132,6 +132,11 @@ impl Manifest {
         Error::io(op, &self.path, error)
     }
 
+    /// Ends writing, as another manifest may be the live one.
+    pub fn forbid(&mut self, cause: &str) {
+        self.poison = Some(cause.to_owned());
+    }
+
     /// Ends writing.
     fn poison(&mut self, error: Error) -> Result<()> {
         let cause = error.to_string();

@@ -9,6 +9,7 @@ use super::inner::Inner;
 use super::rest::REST_AFTER;
 use crate::error::Error;
 use crate::journal::{JournalPosition, SEGMENT_HEADER_BYTES, Segment};
+use crate::key::SeqNo;
 use crate::resources::{Participant, Work};
 use crate::version::VersionEdit;
 
@@ -45,6 +46,10 @@ impl Participant for Inner {
             return false;
         }
         let Some(_compacting) = self.compacting.try_lock() else { return false };
+        // Closing waits for whoever holds that lock, and from then on the directory is another's.
+        if self.is_resting() {
+            return false;
+        }
         let idle = self.is_idle_and_flushed();
         let worked = match self.compact_one(idle, None) {
             Ok(Compacted::Job(_)) => Ok(true),
@@ -63,6 +68,8 @@ impl Participant for Inner {
                     self.idle_look_ns.store(now_ns, Ordering::Relaxed);
                 }
                 if self.idle_for() >= REST_AFTER && self.flushes.lock().pending.is_empty() {
+                    let now_ms = self.resources.clock.now_ms();
+                    self.settled_at_ms.store(now_ms, Ordering::Relaxed);
                     self.settled.store(true, Ordering::Relaxed);
                     self.resources.spare_chunks.clear();
                     match self.rest() {
@@ -100,6 +107,9 @@ impl Participant for Inner {
         if self.holds_old_files() || self.is_read_credit_due() {
             self.request(Work::Compaction);
         }
+        if self.settled.load(Ordering::Relaxed) && self.has_expired_at_rest() {
+            self.settled.store(false, Ordering::Relaxed);
+        }
         if !self.settled.load(Ordering::Relaxed) && self.is_idle() {
             let share = self.state.load().version.bytes() / IDLE_FLUSH_SHARE;
             self.flush_more_than(share);
@@ -121,6 +131,25 @@ impl Inner {
         let due_ns = self.sync_start_ns().into_iter().chain(retry_at_ns).min();
         let now_ns = self.resources.clock.steady_ns();
         due_ns.map_or(look, |due_ns| look.min(Duration::from_nanos(due_ns.saturating_sub(now_ns))))
+    }
+
+    /// Whether the last entry of a table that expires has done so since the store came to rest.
+    fn has_expired_at_rest(&self) -> bool {
+        let settled_at_ms = self.settled_at_ms.load(Ordering::Relaxed);
+        let now_ms = self.resources.clock.now_ms();
+        self.state.load().version.tables().any(|(_, table)| {
+            let expires_at_ms = table.properties.expires_at_ms_max;
+            settled_at_ms < expires_at_ms && expires_at_ms <= now_ms
+        })
+    }
+
+    /// A snapshot that is let go may have kept what an idle store would have given back.
+    pub(super) fn note_unpinned(&self, seqno: SeqNo) {
+        if self.settled.load(Ordering::Relaxed)
+            && seqno < self.visible_seqno.load(Ordering::Acquire)
+        {
+            self.settled.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Whether there are files that go once nobody reads them.
@@ -329,6 +358,44 @@ mod tests {
         assert_eq!(looks, [10, 15, 20, 25, 30]);
         store.put(b"key", b"value").unwrap();
         assert!(store.inner.is_idle_look_due(), "it was written since");
+    }
+
+    /// What keeps an idle store from giving something back is a snapshot or the time, neither of which is a
+    /// write.
+    #[test]
+    fn a_store_at_rest_gives_back_what_expires_and_what_a_snapshot_kept() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = open(&fs, &clock, Options::default());
+        let table_bytes = || store.inner.state.load().version.table_bytes();
+        let rest = || {
+            store.flush().unwrap();
+            for _ in 0..20 {
+                clock.advance(Duration::from_millis(500));
+                store.inner.tick();
+                while store.inner.flush_step() || store.inner.compaction_step() {}
+            }
+            store.inner.settled.load(Ordering::Relaxed)
+        };
+        let expires_at_ms = 60_000;
+        for key in 0..20_000u32 {
+            let options = crate::WriteOptions { expires_at_ms, ..Default::default() };
+            store.put_with(&key.to_be_bytes(), &[7; 100], &options).unwrap();
+        }
+        assert!(rest() && table_bytes() > 1 << 20);
+        clock.advance(Duration::from_secs(60));
+        assert!(rest());
+        assert_eq!(table_bytes(), 0);
+        for key in 0..20_000u32 {
+            store.put(&key.to_be_bytes(), &[7; 100]).unwrap();
+        }
+        let snapshot = store.snapshot();
+        for key in 0..20_000u32 {
+            store.delete(&key.to_be_bytes()).unwrap();
+        }
+        assert!(rest() && table_bytes() > 1 << 20);
+        drop(snapshot);
+        assert!(rest());
+        assert_eq!(table_bytes(), 0);
     }
 
     #[test]

@@ -46,20 +46,16 @@ impl Inner {
         let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
         let writer = CollectedWriter::new(self.pool.files().clone(), number, self.salt())?;
         let mut collector = Collector::new(self, &state, snapshots, writer);
-        let copied = stored_values::each(&state, &picked, &self.cancel, &mut |value| {
+        stored_values::each(&state, &picked, &self.cancel, &mut |value| {
             collector.copy_if_live(value)
-        });
-        let writer = collector.writer;
-        if let Err(error) = copied {
-            writer.abandon();
-            return Err(error);
-        }
+        })?;
         trace.lap(Stage::CollectCopy);
-        let collected = writer.finish()?;
+        let collected = collector.writer.finish()?;
         trace.lap(Stage::CollectSync);
         let installed = self.install_collected(&state, &picked, &collected);
         // After a failed sync of the manifest, it may name the new segment.
         if installed.is_err() && self.poison.get().is_none() {
+            self.resources.file_cache.forget(collected.segment.path());
             let _ = self.resources.fs.remove(collected.segment.path());
         }
         installed?;

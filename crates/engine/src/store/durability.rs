@@ -78,7 +78,7 @@ impl Inner {
         let now_ns = self.resources.clock.steady_ns();
         let due_ns = now_ns + u64::from(ms) * 1_000_000;
         let before_ns = self.sync_due_ns.fetch_min(due_ns, Ordering::AcqRel);
-        if before_ns == NEVER_NS {
+        if due_ns < before_ns {
             self.resources.hurry();
         }
         if now_ns > before_ns.saturating_add(LATE_NS) && !self.resources.is_inline() {
@@ -106,8 +106,9 @@ impl Inner {
             add(&self.counters.sync_overruns, 1);
             self.counters.sync_overrun_max_ns.fetch_max(now_ns - due_ns, Ordering::Relaxed);
         }
-        // Writes from here on set a new time; those before are covered by the sync.
-        self.sync_due_ns.store(NEVER_NS, Ordering::Release);
+        // Writes from here on set a new time; those before are covered by the sync. By an exchange, so that
+        // what a write appended before it set its time is seen below.
+        self.sync_due_ns.swap(NEVER_NS, Ordering::AcqRel);
         // A failure has poisoned the store, which every writer will see.
         let _ = self.sync_upto(self.sync.appended_lsn());
     }

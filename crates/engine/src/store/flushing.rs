@@ -187,7 +187,8 @@ impl Inner {
         }
     }
 
-    /// Makes the active memtable immutable, if it holds anything, and waits until all are flushed.
+    /// Makes the active memtable immutable, if it holds anything, and waits until it and those before it
+    /// are flushed; what is written meanwhile is not waited for.
     pub(super) fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
         {
@@ -199,18 +200,21 @@ impl Inner {
         self.wait_for_flushes()
     }
 
-    /// Waits until no memtable waits for its flush.
-    pub(super) fn wait_for_flushes(&self) -> Result<()> {
-        self.flushes.lock().failure = None;
-        if self.resources.is_inline() {
-            while self.flush_one() {}
-        }
+    /// Waits until the memtables are flushed that wait for it now.
+    fn wait_for_flushes(&self) -> Result<()> {
         let mut flushes = self.flushes.lock();
-        if flushes.pending.is_empty() {
+        let wanted = flushes.installed + flushes.pending.len() as u64;
+        flushes.failure = None;
+        if self.resources.is_inline() {
+            drop(flushes);
+            while self.flush_one() {}
+            flushes = self.flushes.lock();
+        }
+        if flushes.installed >= wanted {
             return Ok(());
         }
         let from = cycles::now();
-        while !flushes.pending.is_empty() {
+        while flushes.installed < wanted {
             if let Some(failure) = &flushes.failure {
                 return Err(failure.clone());
             }

@@ -18,9 +18,7 @@ use super::stats::Counters;
 use crate::collection;
 use crate::compaction::pick::Hidden;
 use crate::error::{Error, Result};
-use crate::journal::{
-    JournalPosition, JournalWriter, SEGMENT_HEADER_BYTES, Segment, SegmentPool, SyncState,
-};
+use crate::journal::{JournalPosition, JournalWriter, LogSegment, Segment, SegmentPool, SyncState};
 use crate::lock;
 use crate::manifest::Manifest;
 use crate::memtable::{Memtable, MemtableWriter};
@@ -110,6 +108,8 @@ pub(crate) struct Inner {
     pub(super) sync_due_ns: AtomicU64,
     /// Nothing was written since idle work last found nothing to do.
     pub(super) settled: AtomicBool,
+    /// When it last became so, in milliseconds since the Unix epoch.
+    pub(super) settled_at_ms: AtomicU64,
     /// Clock reading when a flush last made room, or had nothing to do before the last began to wait.
     pub(super) progress_ns: AtomicU64,
     /// Clock reading of the last write, for telling idleness.
@@ -148,14 +148,6 @@ pub(super) struct Commit {
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) manifest: Manifest,
-}
-
-/// A segment of the log that is written or may have to be replayed.
-#[derive(Debug)]
-pub(super) struct LogSegment {
-    pub(super) segment: Arc<Segment>,
-    /// LSN of its first record.
-    pub(super) base_lsn: u64,
 }
 
 /// Memtables on their way out.
@@ -308,18 +300,17 @@ impl Inner {
         own.min(self.resources.options.write_buffer_bytes.saturating_sub(used)) as u64
     }
 
-    /// Makes a segment that the writer has just started known to readers. Requires: the commit lock.
-    pub(super) fn note_rotation(&self, commit: &Commit) {
-        let Some(active) = commit.writer.active() else { return };
-        let mut log = self.log.lock();
-        if log.last().is_some_and(|last| Arc::ptr_eq(&last.segment, active)) {
+    /// Makes what the writer has started since known to readers. Requires: the commit lock.
+    pub(super) fn note_rotation(&self, commit: &mut Commit) {
+        if !commit.writer.has_started() {
             return;
         }
-        let position = commit.writer.position();
-        let base_lsn = position.lsn - (position.offset - SEGMENT_HEADER_BYTES);
-        log.push(LogSegment { segment: active.clone(), base_lsn });
-        drop(log);
-        self.change_state(|state| Arc::make_mut(&mut state.segments).insert(active.clone()));
+        let started = commit.writer.take_started();
+        self.log.lock().extend(started.iter().cloned());
+        self.change_state(|state| {
+            let segments = Arc::make_mut(&mut state.segments);
+            started.into_iter().for_each(|started| segments.insert(started.segment));
+        });
         self.request(Work::Prepare);
         if self.pool.successors().0 == 0 {
             self.short_since_ns.store(self.resources.clock.steady_ns(), Ordering::Relaxed);

@@ -251,15 +251,15 @@ impl Inner {
         while flushes.running > 0 {
             self.flush_ended.wait(&mut flushes);
         }
-        let pending = std::mem::take(&mut flushes.pending);
         drop(flushes);
-        let bytes: usize = pending.iter().map(|pending| pending.memtable.bytes()).sum();
-        self.resources.memtable_bytes.fetch_sub(bytes, Ordering::Relaxed);
         // From here on nobody else writes to the journal: whoever takes the lock looks at `closed`.
         let mut commit = self.commit.lock();
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
+        let pending = std::mem::take(&mut self.flushes.lock().pending);
+        let bytes: usize = pending.iter().map(|pending| pending.memtable.bytes()).sum();
+        self.resources.memtable_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if self.poison.get().is_none() && self.sync.sync_upto(self.sync.appended_lsn()).is_ok() {
             // What fails here costs the proof of a clean end, not data: whoever asked for a sync had it.
             if commit.writer.active().is_some() {
@@ -283,6 +283,7 @@ impl Inner {
         }
         // Other stores that share it get it anew.
         self.resources.spare_chunks.clear();
+        self.resources.file_cache.forget_directory(&self.dir);
         drop(running);
         *self.lock.lock() = None;
     }

@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::current_state::CurrentState;
 use super::durability::NEVER_NS;
-use super::inner::{Commit, FlushQueue, Inner, LogSegment, OpeningFigures, PendingFlush, Tree};
+use super::inner::{Commit, FlushQueue, Inner, OpeningFigures, PendingFlush, Tree};
 use super::snapshot::SnapshotList;
 use super::state::{ReadState, SegmentEntry, Segments};
 use super::tree::{open_table, seqno_reserve, tell_pool};
@@ -26,8 +26,8 @@ use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
 use crate::file_name::{self, FileKind};
 use crate::journal::{
-    CollectedIndex, JournalFiles, JournalPosition, JournalWriter, Recovered, SEGMENT_HEADER_BYTES,
-    Segment, SegmentOptions, SegmentPool, SyncState, recover,
+    CollectedIndex, JournalFiles, JournalPosition, JournalWriter, LogSegment, Recovered,
+    SEGMENT_HEADER_BYTES, Segment, SegmentOptions, SegmentPool, SyncState, recover,
 };
 use crate::key::hash;
 use crate::lock;
@@ -54,6 +54,8 @@ impl Inner {
         let started_ns = resources.clock.steady_ns();
         let recorder = Arc::new(Recorder::new(options.sample_every));
         let lock = lock_directory(dir, &options, &resources)?;
+        // Another store may have been here: its files have the names that this one's will have.
+        resources.file_cache.forget_directory(dir);
         let opening =
             Opening { dir, options: &options, resources: &resources, recorder: &recorder };
         let names = opening.list()?;
@@ -153,6 +155,7 @@ impl Inner {
             read_credit_asked: AtomicU64::new(0),
             hidden_of: Mutex::new(None),
             settled: AtomicBool::new(false),
+            settled_at_ms: AtomicU64::new(0),
             last_write_ns: AtomicU64::new(resources.clock.steady_ns()),
             idle_look_ns: AtomicU64::new(0),
             retry_at_ns: AtomicU64::new(0),
@@ -289,7 +292,9 @@ impl Opening<'_> {
         let mut active = MemtableWriter::new(self.recorder, &self.resources.spare_chunks, 0);
         let mut active_start = version.replay_from;
         let synced_lsn = version.journal_synced.lsn;
-        let recovered = recover(files, version.replay_from, synced_lsn, &numbers, &mut |group| {
+        let kept: Vec<u64> = version.segments.kept().map(|kept| kept.number).collect();
+        let from = version.replay_from;
+        let recovered = recover(files, from, synced_lsn, &numbers, &kept, &mut |group| {
             for change in group.changes {
                 insert(&mut active, change);
             }

@@ -57,7 +57,7 @@ impl Inner {
         let Some(left) = commit.writer.active().cloned() else { return Ok(None) };
         let (next_seqno, now_ms) = (commit.last_seqno + 1, self.resources.clock.now_ms());
         commit.writer.start_segment(0, false, next_seqno, now_ms)?;
-        self.note_rotation(&commit);
+        self.note_rotation(&mut commit);
         let position = commit.writer.position();
         commit.memtable_start = position;
         Ok(Some((left, position)))

@@ -96,5 +96,6 @@ impl Snapshot {
 impl Drop for Snapshot {
     fn drop(&mut self) {
         self.store.inner.snapshots.unpin(self.seqno);
+        self.store.inner.note_unpinned(self.seqno);
     }
 }

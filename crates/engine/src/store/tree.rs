@@ -10,13 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::inner::{Inner, LogSegment, Tree};
+use super::inner::{Inner, Tree};
 use super::state::{ReadState, SegmentEntry};
 use crate::compaction::output::OutputTable;
 use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
 use crate::file_name;
-use crate::journal::{Segment, SegmentPool};
+use crate::journal::{LogSegment, Segment, SegmentPool};
 use crate::key::SeqNo;
 use crate::manifest::Manifest;
 use crate::obsolete::{FileGuard, ObsoleteQueue};
@@ -149,6 +149,8 @@ impl Inner {
                 return Ok(());
             }
             Err(error) => {
+                // Whatever is under way and ends later must not go on in the old one either.
+                tree.manifest.forbid(&error.to_string());
                 let _ = self.poison.set(error.to_string());
                 return Err(error);
             }

@@ -260,7 +260,9 @@ impl Inner {
         }
         let now_ms = self.resources.clock.now_ms();
         let first_seqno = commit.last_seqno + 1;
-        let appended = commit.writer.append(group, first_seqno, now_ms)?;
+        let appended = commit.writer.append(group, first_seqno, now_ms);
+        self.note_rotation(&mut commit);
+        let appended = appended?;
         if commit.writer.active().is_some_and(|active| active.asks_for_successor()) {
             self.request(Work::Prepare);
         }
@@ -271,9 +273,6 @@ impl Inner {
         add_alone(&counters.deletes, tally.deletes);
         add_alone(&counters.user_bytes_written, tally.bytes as u64);
         add_alone(&counters.journal_bytes_written, group.record_bytes());
-        if appended.has_rotated {
-            self.note_rotation(&commit);
-        }
         trace.lap(Stage::PutJournal);
         match hash.zip(group.only_entry(appended.values_at, first_seqno, now_ms)) {
             Some((hash, (key, entry))) => commit.active.insert(key, hash, &entry),
@@ -320,8 +319,9 @@ impl Inner {
     fn changed_since(&self, key: &[u8], seqno: SeqNo) -> bool {
         let state = self.state.load();
         let hash = key::hash(key);
-        // A write since is in a memtable, or in a table that a flush has just made of one.
-        state.version.tables().any(|(_, table)| table.properties.seqno_max > seqno)
+        // A write since is in a memtable, or was flushed: the tables may show nothing of it any more, as
+        // a deletion goes with what it deleted.
+        state.version.last_seqno > seqno
             || state.memtables().any(|memtable| {
                 memtable.find(key, hash, SEQNO_MAX).is_some_and(|entry| entry.seqno > seqno)
                     || memtable.cover(key, SEQNO_MAX) > seqno
@@ -389,6 +389,29 @@ mod tests {
     use crate::resources::{Participant, ResourceOptions, Resources};
     use crate::vfs::{Clock, ManualClock, MemoryFileSystem};
     use crate::{Options, Store};
+
+    /// A merge takes a deletion away with what it deleted: nothing in the tables is newer then than what the
+    /// condition was held against.
+    #[test]
+    fn a_key_that_was_deleted_and_merged_away_has_changed() {
+        let (fs, clock) = (Arc::new(MemoryFileSystem::new()), Arc::new(ManualClock::at_ms(1)));
+        let resources = Resources::inline(ResourceOptions::default(), fs, clock);
+        let store = Store::open_with("/s", Options::default(), resources).unwrap();
+        store.put(b"key", b"value").unwrap();
+        store.put(b"other", b"value").unwrap();
+        let read_at = store.inner.visible_seqno.load(Ordering::Acquire);
+        let changed = || {
+            let _commit = store.inner.commit.lock();
+            store.inner.changed_since(b"key", read_at)
+        };
+        assert!(!changed());
+        store.delete(b"key").unwrap();
+        assert!(changed());
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+        let version = &store.inner.state.load().version;
+        assert!(version.tables().all(|(_, table)| table.properties.seqno_max <= read_at));
+        assert!(changed());
+    }
 
     #[test]
     fn overwrites_are_slowed_while_nothing_is_merged_and_never_stopped() {

@@ -1,5 +1,6 @@
 //! The engine through its public interface, a file per behaviour.
 
+mod adversity;
 mod architecture;
 mod basics;
 mod collection;

@@ -1,0 +1,170 @@
+//! What goes wrong beside the disk being full: damage where nothing is needed, a directory that was
+//! replaced, calls of the system that fail.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tallybook::options::JournalWriting;
+use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
+use tallybook::vfs::{CrashMode, FileSystem, ManualClock, MemoryFileSystem};
+use tallybook::{Error, Options, ResourceOptions, Resources, Store};
+
+const SEGMENT_BYTES: u64 = 512 << 10;
+
+fn resources(fs: Arc<dyn FileSystem>) -> (Arc<Resources>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::at_ms(1));
+    (Resources::inline(ResourceOptions::default(), fs, clock.clone()), clock)
+}
+
+fn options() -> Options {
+    Options {
+        segment_bytes_min: SEGMENT_BYTES,
+        segment_bytes_max: SEGMENT_BYTES,
+        ..Options::default()
+    }
+}
+
+fn value(at: u32, bytes: usize) -> Vec<u8> {
+    at.to_le_bytes().repeat(bytes / 4)
+}
+
+fn check(store: &Store, count: u32, bytes: usize) {
+    for at in 0..count {
+        let found = store.get(&at.to_be_bytes()).unwrap_or_else(|error| panic!("{at}: {error}"));
+        assert!(found.is_some_and(|found| found == value(at, bytes)), "{at}");
+    }
+}
+
+fn journals(fs: &dyn FileSystem) -> Vec<String> {
+    let names = fs.list(Path::new("/s")).unwrap();
+    names.into_iter().filter(|name| name.ends_with(".journal")).collect()
+}
+
+/// The first record of a segment says only how the log goes on. Where the manifest keeps a segment for its
+/// values, nobody asks.
+#[test]
+fn damage_to_the_first_record_of_a_kept_segment_costs_nothing() {
+    let fs = MemoryFileSystem::new();
+    let (shared, _) = resources(Arc::new(fs.clone()));
+    let store = Store::open_with("/s", options(), shared).unwrap();
+    for at in 0..500 {
+        store.put(&u32::to_be_bytes(at), &value(at, 4000)).unwrap();
+    }
+    store.flush().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let names = journals(&fs);
+    assert!(names.len() > 3, "{names:?}");
+    for name in &names {
+        let fs = fs.image().crash(CrashMode::KeepAll, 1);
+        let file = fs.open(&Path::new("/s").join(name)).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 100).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], 100).unwrap();
+        let (resources, _) = resources(Arc::new(fs));
+        for _ in 0..2 {
+            match Store::open_with("/s", options(), resources.clone()) {
+                Ok(store) => {
+                    check(&store, 500, 4000);
+                    store.close().unwrap();
+                }
+                // That in which the log ends is needed.
+                Err(error) => assert!(name == names.last().unwrap(), "{name}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_store_in_the_place_of_another_reads_its_own_files() {
+    let fs = MemoryFileSystem::new();
+    let (resources, _) = resources(Arc::new(fs.clone()));
+    for round in 0..3 {
+        // What the next finds cached are files of the same names.
+        for _ in 0..2 {
+            let store = Store::open_with("/s", options(), resources.clone()).unwrap();
+            store.put(b"key", &value(round, 4000)).unwrap();
+            store.close().unwrap();
+        }
+        let store = Store::open_with("/s", options(), resources.clone()).unwrap();
+        assert!(store.get(b"key").unwrap().unwrap() == value(round, 4000));
+        let version = store.head(b"key").unwrap().unwrap().version;
+        assert_eq!(version, 2, "round {round}");
+        store.close().unwrap();
+        drop(store);
+        for name in fs.list(Path::new("/s")).unwrap() {
+            fs.remove(&Path::new("/s").join(name)).unwrap();
+        }
+    }
+}
+
+/// A put may fail after the segment was started that it was to stand in. Those behind it stand there.
+#[test]
+fn what_is_acknowledged_behind_a_failed_put_is_read_and_outlives_a_restart() {
+    const NO_SPACE: i32 = 28;
+    for journal_writing in [JournalWriting::Mapped, JournalWriting::Written] {
+        let mut failed = 0;
+        for ordinal in 0..40 {
+            let memory = MemoryFileSystem::new();
+            let faulty = Arc::new(FaultyFileSystem::new(Arc::new(memory.clone())));
+            let (resources, _) = resources(faulty.clone());
+            let options = Options { journal_writing, background: false, ..options() };
+            let store = Store::open_with("/s", options.clone(), resources.clone()).unwrap();
+            store.put(b"first", &value(1, 400_000)).unwrap();
+            // Longer than what is backed of a segment when it is started.
+            let fault = Fault { class: OperationClass::Writes, ..Fault::errno(NO_SPACE) };
+            faulty.fail_at(faulty.operation_count() + ordinal, fault);
+            failed += u32::from(store.put(b"second", &value(2, 400_000)).is_err());
+            faulty.clear();
+            for at in 0..500 {
+                store.put(&u32::to_be_bytes(at), &value(at, 4000)).unwrap();
+            }
+            check(&store, 500, 4000);
+            store.flush().unwrap();
+            check(&store, 500, 4000);
+            store.close().unwrap();
+            drop(store);
+            let store = Store::open_with("/s", options, resources).unwrap();
+            check(&store, 500, 4000);
+            assert!(store.get(b"first").unwrap().unwrap() == value(1, 400_000));
+        }
+        assert!(failed > 2, "{failed} puts failed");
+    }
+}
+
+#[test]
+fn collections_that_fail_leave_no_file_behind() {
+    const NO_SPACE: i32 = 28;
+    let memory = MemoryFileSystem::new();
+    let faulty = Arc::new(FaultyFileSystem::new(Arc::new(memory.clone())));
+    let (resources, clock) = resources(faulty.clone());
+    let options = Options { background: false, ..options() };
+    let store = Store::open_with("/s", options, resources).unwrap();
+    for round in 0..2 {
+        for at in 0..500 {
+            if round == 0 || at % 8 != 0 {
+                store.put(&u32::to_be_bytes(at), &value(at, 4000)).unwrap();
+            }
+        }
+    }
+    store.flush().unwrap();
+    let is_collected = |name: &str, path: &Path| {
+        matches!(name, "write_all_at" | "sync_data" | "rename")
+            && path.to_string_lossy().ends_with(".journal.tmp")
+    };
+    let fault = Fault { only: Some(is_collected), ..Fault::errno(NO_SPACE) };
+    let mut failed = 0;
+    for _ in 0..20 {
+        faulty.fail_at(faulty.operation_count(), Fault { class: OperationClass::Writes, ..fault });
+        let compacted = store.compact(None, None, &mut |_, _| {});
+        faulty.clear();
+        let names = memory.list(Path::new("/s")).unwrap();
+        assert!(!names.iter().any(|name| name.ends_with(".tmp")), "{names:?}");
+        failed += u32::from(matches!(compacted, Err(Error::NoSpace { .. })));
+        clock.advance(Duration::from_secs(1));
+    }
+    assert!(failed > 0);
+    store.compact(None, None, &mut |_, _| {}).unwrap();
+    check(&store, 500, 4000);
+}
