@@ -372,7 +372,7 @@ impl Opening<'_> {
     ) -> SegmentPool {
         let is_sync = self.options.durability == Durability::Sync;
         let is_mapped = match self.options.journal_writing {
-            JournalWriting::Auto => !is_sync,
+            JournalWriting::Auto => !is_sync && self.resources.fs.overwrites_in_place(self.dir),
             JournalWriting::Mapped => true,
             JournalWriting::Written => false,
         };

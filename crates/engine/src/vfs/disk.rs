@@ -38,6 +38,10 @@ const DONT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 /// A page of the page cache.
 const PAGE_BYTES: u64 = 4 << 10;
 
+/// File systems that write what is overwritten elsewhere, by the numbers of statfs(2): btrfs, bcachefs, ZFS,
+/// F2FS, NILFS.
+const COPY_ON_WRITE: [u32; 5] = [0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1, 0xf2f5_2010, 0x3434];
+
 /// The machine's file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DiskFileSystem;
@@ -116,6 +120,12 @@ impl FileSystem for DiskFileSystem {
     fn available_bytes(&self, dir: &Path) -> io::Result<u64> {
         let disk = retry_on_intr(|| rustix::fs::statvfs(dir))?;
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    fn overwrites_in_place(&self, dir: &Path) -> bool {
+        // One that doesn't tell is like most.
+        retry_on_intr(|| rustix::fs::statfs(dir))
+            .map_or(true, |disk| !COPY_ON_WRITE.contains(&(disk.f_type as u32)))
     }
 
     fn cached_bytes_max(&self) -> u64 {

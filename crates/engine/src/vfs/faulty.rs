@@ -123,6 +123,10 @@ impl FileSystem for FaultyFileSystem {
         self.inner.available_bytes(dir)
     }
 
+    fn overwrites_in_place(&self, dir: &Path) -> bool {
+        self.inner.overwrites_in_place(dir)
+    }
+
     fn cached_bytes_max(&self) -> u64 {
         self.inner.cached_bytes_max()
     }

@@ -67,6 +67,11 @@ pub trait FileSystem: Send + Sync + Debug {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
     /// Bytes an ordinary user may still write on the disk of `dir`.
     fn available_bytes(&self, dir: &Path) -> io::Result<u64>;
+    /// Whether what was allocated once is written over in place, so that a store into a map of it never
+    /// lacks space: copy-on-write file systems look for another place, and end the process if there is none.
+    fn overwrites_in_place(&self, _dir: &Path) -> bool {
+        true
+    }
     /// Bytes that the page cache may hold for this process, with what the process itself takes; 0 without one.
     fn cached_bytes_max(&self) -> u64 {
         0
