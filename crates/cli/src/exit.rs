@@ -104,6 +104,18 @@ pub(crate) fn report(error: &anyhow::Error) -> Exit {
     error.chain().find_map(code_of).unwrap_or(Exit::Failure)
 }
 
+/// How a check ended that found what `exit` says. That its findings couldn't be printed, or that nobody read
+/// on, matters only where there are none.
+pub(crate) fn found(exit: Exit, printed: anyhow::Result<()>) -> anyhow::Result<Exit> {
+    match printed {
+        Err(error) if exit != Exit::Success => {
+            report(&error);
+            Ok(exit)
+        }
+        printed => printed.map(|()| exit),
+    }
+}
+
 /// The chain of causes, without those that the message before already ends with.
 fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
@@ -194,6 +206,15 @@ mod tests {
         assert_eq!(exit_of(Error::io("write", Path::new("-"), closed)), Exit::Success);
         let other = io::Error::from(io::ErrorKind::BrokenPipe);
         assert_eq!(exit_of(Error::io("write", Path::new("-"), other)), Exit::Failure);
+    }
+
+    #[test]
+    fn what_was_found_outranks_that_it_could_not_be_printed() {
+        let closed = || Err(io::Error::new(io::ErrorKind::BrokenPipe, OutputClosed).into());
+        assert_eq!(found(Exit::Corruption, closed()).unwrap(), Exit::Corruption);
+        assert_eq!(found(Exit::Corruption, Ok(())).unwrap(), Exit::Corruption);
+        assert_eq!(found(Exit::Success, Ok(())).unwrap(), Exit::Success);
+        assert!(found(Exit::Success, closed()).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::json;
 use tallybook::store::VerifyReport;
 
 use crate::arguments::{CheckpointArguments, CompactArguments, VerifyArguments};
-use crate::exit::Exit;
+use crate::exit::{Exit, found};
 use crate::key_text::escape;
 use crate::output::Output;
 use crate::progress::Progress;
@@ -18,14 +18,17 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> anyhow::Result<Exit> {
     let progress = Progress::new("verify");
     let report = store.verify(&mut |done, total| progress.update(done, total))?;
     drop(progress);
+    let exit = if report.damage.is_empty() { Exit::Success } else { Exit::Corruption };
+    found(exit, print(arguments.json, &report))
+}
+
+fn print(is_json: bool, report: &VerifyReport) -> anyhow::Result<()> {
     let mut out = Output::new();
-    if arguments.json {
-        out.json(&as_json(&report))?;
-    } else {
-        write_text(&mut out, &report)?;
+    match is_json {
+        true => out.json(&as_json(report))?,
+        false => write_text(&mut out, report)?,
     }
-    out.flush()?;
-    Ok(if report.damage.is_empty() { Exit::Success } else { Exit::Corruption })
+    Ok(out.flush()?)
 }
 
 /// Makes a consistent copy.

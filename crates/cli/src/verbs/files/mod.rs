@@ -18,7 +18,7 @@ use tallybook_files::{
 use tallybook_server::json::verified;
 
 use crate::data_dir;
-use crate::exit::{Exit, UsageError};
+use crate::exit::{Exit, UsageError, found};
 use crate::file_arguments::{
     CopyArguments, CreateArguments, FileStoreArguments, FilesArguments, FilesCommand,
     ImportKfsArguments, ListArguments, RepairArguments, UnlinkArguments, VerifyFilesArguments,
@@ -206,28 +206,23 @@ fn verify(arguments: &FileStoreArguments, command: &VerifyFilesArguments) -> any
 }
 
 fn print_verified(is_json: bool, report: &VerifyReport) -> anyhow::Result<Exit> {
-    let mut out = Output::new();
-    match is_json {
-        true => out.json(&verified(report))?,
-        false => report::write_verified(&mut out, report)?,
-    }
-    out.flush()?;
     let is_sound = report.damage.is_empty() && report.lost_buckets.is_empty();
-    Ok(if is_sound { Exit::Success } else { Exit::Corruption })
+    let printed = match is_json {
+        true => print(&verified(report)),
+        false => write(|out| report::write_verified(out, report)),
+    };
+    found(exit_if(is_sound), printed)
 }
 
 fn repair(arguments: &FileStoreArguments, command: &RepairArguments) -> anyhow::Result<Exit> {
     data_dir::check(&arguments.data)?;
     let options = RepairOptions { unlink_damaged: command.unlink_damaged };
     let report = FileStore::repair(&arguments.data, options)?;
-    let mut out = Output::new();
-    if arguments.json {
-        out.json(&report::repaired(&report))?;
-    } else {
-        report::write_repaired(&mut out, &report)?;
-    }
-    out.flush()?;
-    Ok(if report.verified.damage.is_empty() { Exit::Success } else { Exit::Corruption })
+    let printed = match arguments.json {
+        true => print(&report::repaired(&report)),
+        false => write(|out| report::write_repaired(out, &report)),
+    };
+    found(exit_if(report.verified.damage.is_empty()), printed)
 }
 
 fn import_kfs(
@@ -266,22 +261,28 @@ fn import<D: Destination>(
 }
 
 fn print_imported(is_json: bool, report: &ImportReport) -> anyhow::Result<Exit> {
-    let mut out = Output::new();
-    match is_json {
-        true => out.json(&report::imported(report))?,
-        false => report::write_imported(&mut out, report)?,
-    }
-    out.flush()?;
     let is_whole = report.problems.iter().all(|problem| problem.is_imported);
-    Ok(if is_whole { Exit::Success } else { Exit::Corruption })
+    let printed = match is_json {
+        true => print(&report::imported(report)),
+        false => write(|out| report::write_imported(out, report)),
+    };
+    found(exit_if(is_whole), printed)
+}
+
+fn exit_if(is_sound: bool) -> Exit {
+    if is_sound { Exit::Success } else { Exit::Corruption }
 }
 
 fn print_stat(is_json: bool, stat: &Stat) -> anyhow::Result<()> {
     if is_json {
         return print(&report::stat(stat));
     }
+    write(|out| report::write_stat(out, stat))
+}
+
+fn write(text: impl FnOnce(&mut Output) -> std::io::Result<()>) -> anyhow::Result<()> {
     let mut out = Output::new();
-    report::write_stat(&mut out, stat)?;
+    text(&mut out)?;
     Ok(out.flush()?)
 }
 
