@@ -97,7 +97,7 @@ impl Core {
             && rolled == after
         {
             let next = key_layout::after_prefix(&key(key_layout::NAME, after.as_bytes()));
-            return next.map_or(Start::End, Start::At);
+            return next.map_or(Start::End, |next| Start::At(next.max(first)));
         }
         let mut start = key(key_layout::NAME, after.as_bytes());
         start.push(0);

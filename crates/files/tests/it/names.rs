@@ -1,6 +1,7 @@
 //! Names: what may be one, listings, rename, copy, attributes.
 
 use tallybook::vfs::MemoryFileSystem;
+use tallybook_files::placement::is_reserved;
 use tallybook_files::{
     Condition, CopyOptions, Error, FileStore, ListEntry, ListOptions, UnlinkOptions, WriteOptions,
 };
@@ -94,15 +95,27 @@ fn reserved_names_are_listed_only_where_the_prefix_asks_for_them() {
     for name in ["\0space/a", "\0space/b", "\u{1}", "plain"] {
         write(&store, name, b"");
     }
-    let list = |prefix: &str, after: Option<&str>| {
-        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
-        listed(&store, &ListOptions { prefix, after, limit: 1, ..Default::default() })
+    let list = |prefix: &str, delimiter: Option<&str>, after: Option<&str>| {
+        let (prefix, delimiter) = (prefix.to_owned(), delimiter.map(str::to_owned));
+        let after = after.map(str::to_owned);
+        listed(&store, &ListOptions { prefix, delimiter, after, limit: 1 })
     };
     for after in [None, Some(""), Some("\0space/a")] {
-        assert_eq!(list("", after), ["\u{1}", "plain"], "{after:?}");
+        assert_eq!(list("", None, after), ["\u{1}", "plain"], "{after:?}");
     }
-    assert_eq!(list("\0", None), ["\0space/a", "\0space/b"]);
-    assert_eq!(list("\0", Some("\0space/a")), ["\0space/b"]);
+    // A page may go on after what was rolled up, and that may be reserved as it is asked for.
+    let afters = ["", "\0", "\0\u{1}", "\0/", "\0s", "\0space", "\0space/", "\0space/a"];
+    for delimiter in ["\0", "\u{1}", "/", "s", "space", "space/", "a", "\0space/"] {
+        for after in afters {
+            let names = list("", Some(delimiter), Some(after));
+            let place = format!("delimiter {delimiter:?}, after {after:?}: {names:?}");
+            assert!(!names.iter().any(|name| is_reserved(name)), "{place}");
+            assert_eq!(names, list("", Some(delimiter), None), "{place}");
+        }
+    }
+    assert_eq!(list("\0", None, None), ["\0space/a", "\0space/b"]);
+    assert_eq!(list("\0", None, Some("\0space/a")), ["\0space/b"]);
+    assert_eq!(list("\0", Some("/"), None), ["\0space/"]);
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub(crate) fn asked(query: Option<&str>) -> Result<Asked, Problem> {
         let value = percent_decode(raw, true).map_err(|_| BAD_ESCAPE)?.into_owned();
         let value = String::from_utf8(value).map_err(|_| bad_request("a parameter isn't UTF-8"))?;
         match name {
-            "prefix" if is_reserved(&value) => {
+            "prefix" | "after" if is_reserved(&value) => {
                 return Err(bad_request("names that start with a NUL are reserved"));
             }
             "prefix" => options.prefix = value,

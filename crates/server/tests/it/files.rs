@@ -217,7 +217,16 @@ fn listings_have_prefix_delimiter_and_pages() {
     }
     assert_eq!(seen, ["a", "a/", "b +&", "c/"]);
     assert_eq!(listing(&mut client, "totals")["files"], 8);
-    for query in ["limit=1001", "limit=x", "prefix=%ff", "prefix=%00h", "colour=red", "prefix=%"] {
+    for query in [
+        "limit=1001",
+        "limit=x",
+        "prefix=%ff",
+        "prefix=%00h",
+        "after=%00h",
+        "delimiter=%01&after=%00%01",
+        "colour=red",
+        "prefix=%",
+    ] {
         assert_eq!(running.client().get(&format!("/files?{query}")).status, 400, "{query}");
     }
 }
