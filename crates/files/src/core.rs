@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
-use tallybook::{Durability, Resources, ScanOptions, Store};
+use tallybook::{Durability, Resources, Store};
 
 use crate::buckets::{Bucket, Buckets};
 use crate::error::{Error, Result};
@@ -157,24 +157,6 @@ impl Core {
             ))),
             None => Err(damaged(format!("chunk {number} is missing in bucket {bucket}"))),
         }
-    }
-
-    /// Keys of the catalogue that start with `kind`, after one of them, with their values.
-    pub(crate) fn scan(
-        &self,
-        kind: u8,
-        after: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Vec<(Bytes, Bytes)>> {
-        let prefix = Some(Bytes::copy_from_slice(&[kind]));
-        let start = after.map(|after| Bytes::from([after, &[0]].concat()));
-        let options = ScanOptions { prefix, start, ..ScanOptions::default() };
-        let mut found = Vec::new();
-        for entry in self.catalogue.range(options)?.take(limit) {
-            let entry = entry?;
-            found.push((entry.key, entry.value));
-        }
-        Ok(found)
     }
 
     /// Has what is due be freed soon.

@@ -1,10 +1,12 @@
 //! Gives space back, and puts the buckets' entries in step with the catalogue.
 //!
-//! 1. Sync the catalogue: what is removed below must never come back by a power loss.
-//! 2. Put entries that are due and not there, remove dead ones, remove the chunks of contents without
+//! 1. Pin the catalogue as it is: what is noted later is the next pass's, so that a pass ends however
+//!    much is written, and frees no content before the entries of its names are gone.
+//! 2. Sync the catalogue: what is removed below must never come back by a power loss.
+//! 3. Put entries that are due and not there, remove dead ones, remove the chunks of contents without
 //!    a name; contents that are being read wait.
-//! 3. Sync the buckets, then take the notes and the dead bytes out of the catalogue in one batch.
-//! 4. Where much of a bucket is dead, compact it: its tree is small, and its journal is collected.
+//! 4. Sync the buckets, then take the notes and the dead bytes out of the catalogue in one batch.
+//! 5. Where much of a bucket is dead, compact it: its tree is small, and its journal is collected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tallybook::WriteBatch;
+use tallybook::{ScanOptions, Snapshot, WriteBatch};
 
 use crate::buckets::Bucket;
 use crate::change::decode_place;
@@ -44,10 +46,16 @@ pub struct Reaped {
     pub waiting: u64,
 }
 
-/// Frees everything that is due, once.
+/// Frees everything that is due at the time of the call, once.
 pub(crate) fn reap(core: &Core) -> Result<Reaped> {
     let _reaping = core.reaping.lock();
     core.check_open()?;
+    let due = {
+        // Nobody is in the middle of a change: the entry of a note that is seen was put, if it could be.
+        let _figures = core.figures.lock();
+        core.catalogue.snapshot()
+    };
+    let mut is_synced = false;
     let mut work = Work {
         core,
         batch: WriteBatch::new(),
@@ -58,11 +66,13 @@ pub(crate) fn reap(core: &Core) -> Result<Reaped> {
     for kind in [key_layout::ENTRY_DUE, key_layout::ENTRY_DEAD, key_layout::FREED] {
         let mut after = None;
         loop {
-            let notes = core.scan(kind, after.as_deref(), ROUND_NOTES)?;
+            let notes = notes_after(&due, kind, after.as_deref())?;
             let Some((last, _)) = notes.last() else { break };
             after = Some(last.clone());
-            // What is removed from here on must never be asked for again after a power loss.
-            core.catalogue.sync()?;
+            if !std::mem::replace(&mut is_synced, true) {
+                // What is removed from here on must never be asked for again after a power loss.
+                core.catalogue.sync()?;
+            }
             for (note, value) in by_bucket(kind, notes) {
                 core.check_open()?;
                 match kind {
@@ -75,6 +85,15 @@ pub(crate) fn reap(core: &Core) -> Result<Reaped> {
         }
     }
     Ok(work.reaped)
+}
+
+/// A round of notes of a kind, after one of them.
+fn notes_after(due: &Snapshot, kind: u8, after: Option<&[u8]>) -> Result<Vec<(Bytes, Bytes)>> {
+    let prefix = Some(Bytes::copy_from_slice(&[kind]));
+    let start = after.map(|after| Bytes::from([after, &[0]].concat()));
+    let notes = due.range(ScanOptions { prefix, start, ..ScanOptions::default() })?;
+    let round = notes.take(ROUND_NOTES);
+    round.map(|note| note.map(|note| (note.key, note.value)).map_err(Error::from)).collect()
 }
 
 /// Notes in an order that opens each bucket once.

@@ -13,7 +13,9 @@ use tallybook_files::{
     Result, UnlinkOptions, VerifyOptions, WriteOptions,
 };
 
-use crate::support::{CHUNK, bytes, in_memory, inline, is_long, memory_dir, reopen, small};
+use crate::support::{
+    CHUNK, bytes, in_memory, inline, is_long, lose_catalogue, memory_dir, reopen, small,
+};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -346,12 +348,4 @@ fn a_lost_catalogue_is_made_anew_from_the_buckets_whenever_the_crash_came() {
             check(&fs, std::slice::from_ref(&before), false, &place);
         }
     }
-}
-
-/// Removes what names the catalogue's live manifest.
-fn lose_catalogue(fs: &MemoryFileSystem) {
-    use tallybook::vfs::FileSystem;
-    let dir = memory_dir().join("catalogue-000001");
-    fs.remove(&dir.join("CURRENT")).unwrap();
-    fs.sync_dir(&dir).unwrap();
 }

@@ -11,4 +11,5 @@ mod damage;
 mod kfs;
 mod kills;
 mod limits;
+mod reaper;
 mod mutations;

@@ -48,6 +48,13 @@ pub(crate) fn reopen(fs: &MemoryFileSystem) -> Result<FileStore> {
     FileStore::open_with(memory_dir(), OpenOptions::default(), inline(fs.clone()))
 }
 
+/// Removes what names the catalogue's live manifest.
+pub(crate) fn lose_catalogue(fs: &MemoryFileSystem) {
+    let dir = memory_dir().join("catalogue-000001");
+    fs.remove(&dir.join("CURRENT")).unwrap();
+    fs.sync_dir(&dir).unwrap();
+}
+
 /// A new store on the disk.
 pub(crate) fn on_disk(dir: &Path, create: CreateOptions) -> FileStore {
     FileStore::create(dir, create, OpenOptions::default()).unwrap()
