@@ -86,13 +86,12 @@ impl Buckets {
 
     /// Syncs every open bucket. One that was closed is synced.
     pub(crate) fn sync_open(&self) -> Result<()> {
-        for slot in &self.slots {
-            let open = slot.lock().store.clone();
-            if let Some(store) = open {
-                store.sync()?;
-            }
-        }
-        Ok(())
+        self.slots.iter().try_for_each(sync_open)
+    }
+
+    /// Syncs a bucket if it is open.
+    pub(crate) fn sync(&self, bucket: u8) -> Result<()> {
+        sync_open(&self.slots[usize::from(bucket)])
     }
 
     /// Where a bucket is.
@@ -205,6 +204,11 @@ impl Buckets {
             let _ = store.close();
         }
     }
+}
+
+fn sync_open(slot: &Mutex<Slot>) -> Result<()> {
+    let open = slot.lock().store.clone();
+    open.map_or(Ok(()), |store| Ok(store.sync()?))
 }
 
 /// How the engine store of a bucket is opened: hundreds of them must stay small, and all but a few

@@ -1,7 +1,7 @@
 //! What is done with names alone: stat, list, unlink, rename, copy.
 
 use bytes::Bytes;
-use tallybook::ScanOptions;
+use tallybook::{Durability, ScanOptions};
 
 use crate::change::{Change, check_condition};
 use crate::core::Core;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::key_layout::{self, key};
 use crate::options::{ATTRIBUTES_BYTES_MAX, CopyOptions, ListOptions, UnlinkOptions};
 use crate::placement::check_name;
-use crate::record::{FileRecord, Stat};
+use crate::record::{ContentId, FileRecord, Stat};
 
 /// Entries of a page when none are asked for.
 const PAGE_ENTRIES: usize = 1000;
@@ -139,8 +139,11 @@ impl Core {
             let source = self.source_record(from, options)?;
             // Opened before the lock that every change waits for.
             let bucket = self.buckets.get(source.primary)?;
+            if durability == Durability::Sync {
+                self.sync_chunks(source.content)?;
+            }
             let mut change = Change::begin(self)?;
-            if self.source_record(from, options)?.primary != source.primary {
+            if self.source_record(from, options)?.content != source.content {
                 continue;
             }
             let source = self.source_record(from, options)?;
@@ -164,6 +167,12 @@ impl Core {
             self.finish(durability, &[&bucket])?;
             return Ok(stat);
         }
+    }
+
+    /// Syncs the chunks of a content, which were not if it was written at `Os`.
+    fn sync_chunks(&self, id: ContentId) -> Result<()> {
+        let shares = self.content(id)?.map_or_else(Vec::new, |content| content.shares());
+        shares.iter().try_for_each(|share| self.buckets.sync(share.bucket))
     }
 
     fn source_record(&self, name: &str, options: &CopyOptions) -> Result<FileRecord> {

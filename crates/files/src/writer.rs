@@ -349,13 +349,16 @@ impl Drop for Writer {
 }
 
 impl Core {
-    /// Waits for what `durability` asks for, after a change.
+    /// Waits for what `durability` asks for, after a change whose chunks are synced.
+    ///
+    /// The catalogue first: it has a note of an entry that is missing, but an entry whose version it
+    /// lost would be the newest of its name when a catalogue is made anew.
     pub(crate) fn finish(&self, durability: Durability, buckets: &[&Bucket]) -> Result<()> {
         if durability == Durability::Sync {
+            self.catalogue.sync()?;
             for bucket in buckets {
                 bucket.sync()?;
             }
-            self.catalogue.sync()?;
         }
         Ok(())
     }

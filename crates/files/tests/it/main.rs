@@ -12,4 +12,5 @@ mod kfs;
 mod kills;
 mod limits;
 mod reaper;
+mod power_loss;
 mod mutations;
