@@ -1,9 +1,9 @@
 //! What all calls share: the catalogue, the buckets, the counters, and who is reading what.
 //!
-//! The catalogue decides what is there. Order of the locks: `figures`, then a bucket's slot; `pins` is
-//! taken alone.
+//! The catalogue decides what is there. Order of the locks: `reaping`, `unswept`, `figures`, then a
+//! bucket's slot; `pins` is taken alone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +36,8 @@ pub(crate) struct Core {
     pub(crate) opening: u64,
     /// Held by whoever frees space.
     pub(crate) reaping: Mutex<()>,
+    /// What the opening found to be swept, and is not yet.
+    pub(crate) unswept: Mutex<Unswept>,
     /// Something is to be freed.
     pub(crate) reap_due: Mutex<bool>,
     pub(crate) reap_signal: Condvar,
@@ -49,6 +51,29 @@ pub(crate) struct Core {
     pub(crate) has_quarantined: AtomicBool,
     /// Held until the store is closed.
     pub(crate) lock: Mutex<Option<Box<dyn Send + Sync>>>,
+}
+
+/// Buckets that may have entries which a power loss took out of the catalogue.
+#[derive(Debug, Default)]
+pub(crate) struct Unswept {
+    /// Their numbers.
+    pub(crate) buckets: VecDeque<u8>,
+    /// The key to go on at in the first of them.
+    pub(crate) from: Vec<u8>,
+    /// Others could not be swept.
+    pub(crate) is_in_part: bool,
+}
+
+impl Unswept {
+    /// These buckets, of which nothing is swept.
+    pub(crate) fn all(buckets: impl Iterator<Item = u8>) -> Unswept {
+        Unswept { buckets: buckets.collect(), from: vec![key_layout::ENTRY], is_in_part: false }
+    }
+
+    /// Whether no bucket has such entries.
+    pub(crate) fn is_over(&self) -> bool {
+        self.buckets.is_empty() && !self.is_in_part
+    }
 }
 
 /// What doesn't decode though its checksum is right.

@@ -60,6 +60,12 @@ impl Figures {
         figures
     }
 
+    /// The buckets that have been made.
+    pub(crate) fn existing(&self) -> impl Iterator<Item = u8> {
+        let numbered = (0u8..=u8::MAX).zip(&self.buckets);
+        numbered.filter(|(_, figures)| figures.exists).map(|(bucket, _)| bucket)
+    }
+
     /// Turns what an upload has reserved into what is live.
     pub(crate) fn reserved_to_live(&mut self, shares: &[Share]) {
         for share in shares {

@@ -24,6 +24,8 @@ pub const BUCKET: u8 = b'B';
 pub const TOTALS: u8 = b'T';
 /// In the catalogue: `V`, the name that the last verification ended with.
 pub const VERIFIED: u8 = b'V';
+/// In the catalogue while the store is closed: `S`, no bucket has entries that the catalogue doesn't know.
+pub const SWEPT: u8 = b'S';
 /// In a bucket: `c | content id | chunk number`, the bytes of a chunk.
 pub const CHUNK: u8 = b'c';
 /// In a bucket: `e | name | version`, all that is known of a file.

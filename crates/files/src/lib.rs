@@ -20,6 +20,7 @@ mod core;
 mod change;
 mod digest;
 // What is asked of a store.
+mod sweep;
 mod reaper;
 mod writer;
 mod reader;

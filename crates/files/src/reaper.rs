@@ -1,4 +1,4 @@
-//! Gives space back, and puts the buckets' entries in step with the catalogue.
+//! Gives space back, and puts the buckets' entries in step with the catalogue. A pass:
 //!
 //! 1. Pin the catalogue as it is: what is noted later is the next pass's, so that a pass ends however
 //!    much is written, and frees no content before the entries of its names are gone.
@@ -22,6 +22,7 @@ use crate::core::{Core, undecodable};
 use crate::error::{Error, Result};
 use crate::key_layout;
 use crate::record::{ContentId, Share, decode_shares, encode_entry};
+use crate::sweep::sweep_step;
 
 /// Notes that are looked at together.
 const ROUND_NOTES: usize = 1024;
@@ -31,6 +32,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long what is due waits for more.
 const GATHER: Duration = Duration::from_millis(50);
+
+/// How long the thread leaves disk and processors to others after each step of a sweep.
+const SWEEP_PAUSE: Duration = Duration::from_millis(20);
 
 /// A bucket is compacted when so many bytes were freed in it and a quarter of what is live.
 const COMPACT_BYTES_MIN: u64 = 8 << 20;
@@ -239,7 +243,8 @@ fn compact(core: &Core, touched: BTreeMap<u8, (Bucket, u64)>) -> Result<()> {
     Ok(())
 }
 
-/// Frees space and closes idle buckets until the store is closed.
+/// Frees space, sweeps the buckets if the opening found that due, and closes idle ones, until the store
+/// is closed.
 pub(crate) fn run(core: &Arc<Core>) {
     let is_closed = || core.is_closed.load(Ordering::Acquire);
     let wait = |time| {
@@ -263,6 +268,13 @@ pub(crate) fn run(core: &Arc<Core>) {
                 // A full disk, most likely; who writes is told by his own errors.
                 wait(LOOK_EVERY);
                 core.note_reap_due();
+            }
+        }
+        // What is due comes first, but a step at least is taken however much that is.
+        while !is_closed() && sweep_step(core) {
+            wait(SWEEP_PAUSE);
+            if *core.reap_due.lock() {
+                break;
             }
         }
         if is_closed() {

@@ -10,7 +10,7 @@ use tallybook::vfs::{self, FileSystem, JoinHandle, Priority};
 use tallybook::{Durability, ResourceOptions, Resources, Store, WriteBatch};
 
 use crate::buckets::{Buckets, catalogue_options};
-use crate::core::{Core, undecodable};
+use crate::core::{Core, Unswept, undecodable};
 use crate::error::{Error, Result};
 use crate::figures::{Figures, Totals};
 use crate::key_layout::{self, key};
@@ -24,6 +24,7 @@ use crate::reader::Reader;
 use crate::reaper::{self, Reaped};
 use crate::record::{Stat, decode_shares, encode_shares};
 use crate::superblock::Superblock;
+use crate::sweep::sweep_step;
 use crate::verify::{Verification, VerifyReport};
 use crate::writer::Writer;
 
@@ -65,10 +66,15 @@ impl Handle {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
-        // Whoever frees space or commits is let finish.
+        // Whoever frees space, sweeps or commits is let finish.
         let _reaping = core.reaping.lock();
+        let unswept = core.unswept.lock();
         let _figures = core.figures.lock();
         let buckets = core.buckets.close_all();
+        if buckets.is_ok() && unswept.is_over() {
+            // After all that it stands for. A failure costs the next opening a sweep.
+            let _ = core.catalogue.put(&[key_layout::SWEPT], &[1]);
+        }
         let catalogue = core.catalogue.close();
         *core.lock.lock() = None;
         buckets.and(Ok(catalogue?))
@@ -194,7 +200,7 @@ impl FileStore {
     ) -> Result<FileStore> {
         let path = superblock.catalogue_dir(dir);
         let catalogue = open_catalogue(&path, &options, &resources)?;
-        let figures = recover(&catalogue, superblock.bucket_count())?;
+        let (figures, unswept) = recover(&catalogue, superblock.bucket_count())?;
         let has_quarantined = has_any(&catalogue, key_layout::QUARANTINED)?;
         let buckets =
             Buckets::new(dir.to_owned(), superblock.clone(), options.clone(), resources.clone());
@@ -210,6 +216,7 @@ impl FileStore {
             pins: Mutex::default(),
             opening: u64::from_le_bytes(random()?),
             reaping: Mutex::new(()),
+            unswept: Mutex::new(unswept),
             reap_due: Mutex::new(true),
             reap_signal: Condvar::new(),
             closing: Mutex::new(()),
@@ -313,9 +320,12 @@ impl FileStore {
         Verification::new(self.core(), options)
     }
 
-    /// Frees all space that is due, now. The background thread does so by itself, if there is one.
+    /// Frees all space that is due, now, and sweeps the buckets if the store was not closed before it was
+    /// opened. The background thread does both by itself, if there is one.
     pub fn reap(&self) -> Result<Reaped> {
-        reaper::reap(self.core())
+        let reaped = reaper::reap(self.core())?;
+        while sweep_step(self.core()) {}
+        Ok(reaped)
     }
 
     /// Waits until every change acknowledged so far is synced.
@@ -377,8 +387,9 @@ pub(crate) fn open_catalogue(
     })
 }
 
-/// The counters as they were, with numbers left out; what was being uploaded is to be freed.
-fn recover(catalogue: &Store, bucket_count: usize) -> Result<Figures> {
+/// The counters as they were, with numbers left out; what was being uploaded is to be freed. And the
+/// buckets to be swept: all, unless the store was closed with nothing left to sweep.
+fn recover(catalogue: &Store, bucket_count: usize) -> Result<(Figures, Unswept)> {
     let totals = catalogue.get(&[key_layout::TOTALS])?;
     let buckets = scan(catalogue, key_layout::BUCKET)?;
     let numbered = buckets.iter().filter_map(|(key, value)| Some((*key.get(1)?, value.to_vec())));
@@ -393,9 +404,14 @@ fn recover(catalogue: &Store, bucket_count: usize) -> Result<Figures> {
         batch.put(key(key_layout::FREED, &upload[1..]), encode_shares(&shares))?;
         batch.delete(upload)?;
     }
+    let unswept = match catalogue.head(&[key_layout::SWEPT])? {
+        Some(_) => Unswept::default(),
+        None => Unswept::all(figures.existing()),
+    };
+    batch.delete(vec![key_layout::SWEPT])?;
     figures.write_to(&mut batch)?;
     catalogue.write(batch, Some(Durability::Sync))?;
-    Ok(figures)
+    Ok((figures, unswept))
 }
 
 fn scan(catalogue: &Store, kind: u8) -> Result<Vec<(Bytes, Bytes)>> {

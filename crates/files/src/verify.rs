@@ -3,8 +3,7 @@
 //! 1. Each file from where the last run ended: every chunk, the whole hash, the entry in its bucket,
 //!    which is put back where it is missing.
 //! 2. What is damaged is noted in the catalogue, and refused from then on; what is whole again is not.
-//! 3. After the last file, the buckets are swept: entries and chunks that the catalogue doesn't know,
-//!    as a power loss may leave them, are removed.
+//! 3. After the last file, the buckets are swept of entries and chunks that the catalogue doesn't know.
 //!
 //! All this goes in steps of a bounded size, so that whoever asked may look how far it is, or give up.
 
@@ -13,18 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use tallybook::{ScanOptions, WriteBatch};
+use tallybook::ScanOptions;
 
-use crate::buckets::Bucket;
-use crate::core::Core;
+use crate::core::{Core, Unswept};
 use crate::error::{Error, Result};
 use crate::key_layout::{self, key};
 use crate::options::{ReadOptions, VerifyOptions};
 use crate::reader::Reader;
-use crate::record::{ContentId, FileRecord, Quarantine, Share, encode_entry, encode_shares};
-
-/// Entries, or contents, that are swept in one step.
-const SWEPT_MAX: usize = 1000;
+use crate::record::{FileRecord, Quarantine, encode_entry};
+use crate::sweep::{sweep_chunks, sweep_entries};
 
 /// A damaged file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,9 +130,7 @@ impl Verification {
     fn seek(&mut self, after: Option<&str>) -> Result<Stage> {
         let Some((name, record)) = next_file(&self.core, after)? else {
             self.core.catalogue.delete(&[key_layout::VERIFIED])?;
-            let figures = self.core.figures.lock();
-            let buckets = (0u8..=u8::MAX).zip(&figures.buckets);
-            let existing = buckets.filter(|(_, b)| b.exists).map(|(b, _)| b).collect();
+            let existing = self.core.figures.lock().existing().collect();
             return Ok(Stage::Sweeping(existing, vec![key_layout::ENTRY]));
         };
         let options = ReadOptions { salvage: true, ..ReadOptions::default() };
@@ -202,15 +196,18 @@ impl Verification {
     fn sweep(&mut self, mut buckets: VecDeque<u8>, from: &[u8]) -> Result<Stage> {
         let Some(&bucket) = buckets.front() else {
             self.report.is_complete = true;
+            if self.report.lost_buckets.is_empty() {
+                *self.core.unswept.lock() = Unswept::default();
+            }
             return Ok(Stage::Over);
         };
         let orphans = self.report.orphans;
         let next = match self.core.buckets.get(bucket) {
             Ok(store) if from[0] == key_layout::ENTRY => {
-                let next = sweep_entries(&self.core, &store, from, &mut self.report)?;
+                let next = sweep_entries(&self.core, &store, from, &mut self.report.orphans)?;
                 next.or(Some(vec![key_layout::CHUNK]))
             }
-            Ok(store) => sweep_chunks(&self.core, bucket, &store, from, &mut self.report)?,
+            Ok(store) => sweep_chunks(&self.core, bucket, &store, from, &mut self.report.orphans)?,
             Err(Error::BucketLost { .. }) => {
                 self.report.lost_buckets.push(bucket);
                 None
@@ -297,81 +294,4 @@ fn restore_entry(
         report.entries_restored += 1;
     }
     Ok(())
-}
-
-/// Sweeps some entries, from a key on; answers the key to go on at, `None` at the end.
-fn sweep_entries(
-    core: &Core,
-    store: &Bucket,
-    from: &[u8],
-    report: &mut VerifyReport,
-) -> Result<Option<Vec<u8>>> {
-    let prefix = Some(Bytes::from_static(&[key_layout::ENTRY]));
-    let start = Some(Bytes::copy_from_slice(from));
-    let heads = store.range_heads(ScanOptions { prefix, start, ..ScanOptions::default() })?;
-    for (swept, head) in heads.enumerate() {
-        let entry_key = head?.key;
-        if swept == SWEPT_MAX {
-            return Ok(Some(entry_key.to_vec()));
-        }
-        let Some((name, version)) = key_layout::parse_entry(&entry_key) else { continue };
-        let is_current =
-            || Ok::<_, Error>(core.record(name)?.is_some_and(|r| r.version == version));
-        if is_current()? {
-            continue;
-        }
-        // An entry is put after its name is set, under this lock.
-        let _figures = core.figures.lock();
-        if !is_current()? {
-            store.delete(&entry_key)?;
-            report.orphans += 1;
-        }
-    }
-    Ok(None)
-}
-
-/// Sweeps the chunks of some contents, from a key on; answers the key to go on at, `None` at the end.
-fn sweep_chunks(
-    core: &Core,
-    bucket: u8,
-    store: &Bucket,
-    from: &[u8],
-    report: &mut VerifyReport,
-) -> Result<Option<Vec<u8>>> {
-    let prefix = Some(Bytes::from_static(&[key_layout::CHUNK]));
-    let mut cursor = store.cursor(ScanOptions { prefix, ..ScanOptions::default() })?;
-    cursor.seek(from)?;
-    for _ in 0..SWEPT_MAX {
-        if !cursor.valid() {
-            return Ok(None);
-        }
-        let Some((id, _)) = key_layout::parse_chunk(cursor.key()) else {
-            cursor.next()?;
-            continue;
-        };
-        {
-            let figures = core.figures.lock();
-            if !is_known(core, id)? {
-                let mut batch = WriteBatch::new();
-                let shares = encode_shares(&[Share { bucket, bytes: 0 }]);
-                batch.put(key(key_layout::FREED, &id.0), shares)?;
-                core.catalogue.write(batch, None)?;
-                report.orphans += 1;
-            }
-            drop(figures);
-        }
-        // On to the next content: one step each, however many chunks it has.
-        cursor.seek(&key_layout::after_chunks(id))?;
-    }
-    Ok(cursor.valid().then(|| cursor.key().to_vec()))
-}
-
-/// Whether a content is some file's, being written, or about to be freed. Requires: the counters' lock.
-fn is_known(core: &Core, id: ContentId) -> Result<bool> {
-    for kind in [key_layout::CONTENT, key_layout::UPLOAD, key_layout::FREED] {
-        if core.catalogue.head(&key(kind, &id.0))?.is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

@@ -2,15 +2,23 @@
 //! there to make a lost catalogue anew.
 
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use tallybook::vfs::{CrashMode, MemoryFileSystem, MemoryImage};
-use tallybook::{Options, ScanOptions, Store};
+use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, MemoryImage, SystemClock};
+use tallybook::{Options, Resources, ScanOptions, Store};
 use tallybook_files::record::FileRecord;
 use tallybook_files::{
-    CopyOptions, CreateOptions, Durability, FileStore, WriteOptions, key_layout,
+    CopyOptions, CreateOptions, Durability, FileStore, OpenOptions, RepairOptions, VerifyOptions,
+    WriteOptions, key_layout, resource_options,
 };
 
-use crate::support::{CHUNK, assert_reads, bytes, in_memory, inline, memory_dir, reopen, small};
+use crate::support::{
+    CHUNK, assert_reads, bytes, in_memory, inline, lose_catalogue, memory_dir, reopen, small,
+};
+
+/// A version that no store here comes to.
+const LOST_VERSION: u64 = 1 << 60;
 
 /// One bucket, so that whoever syncs it syncs what others put there.
 fn one_bucket() -> CreateOptions {
@@ -55,6 +63,15 @@ fn lost_entries(fs: &MemoryFileSystem) -> Vec<(String, u64)> {
             || catalogue.get(&dead).unwrap().is_some()
     };
     entries(&bucket(fs)).into_iter().filter(|(name, of)| !is_known(name, *of)).collect()
+}
+
+/// Puts entries of versions that the catalogue doesn't know.
+fn put_lost_entries(fs: &MemoryFileSystem, names: impl Iterator<Item = String>) {
+    let bucket = bucket(fs);
+    for name in names {
+        bucket.put(&key_layout::entry(&name, LOST_VERSION), b"lost").unwrap();
+    }
+    bucket.close().unwrap();
 }
 
 /// What a power loss after each of the operations of `body` leaves.
@@ -119,4 +136,178 @@ fn a_name_given_at_sync_has_its_bytes_whenever_the_power_goes() {
         }
         assert_reads(&reopen(losses.last().unwrap()).unwrap(), "target", &new);
     }
+}
+
+/// A store whose bucket's disk has the entry of a version of `file` that a power loss took out of the
+/// catalogue, and what is in the file.
+fn after_a_loss() -> (MemoryFileSystem, Vec<u8>) {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, one_bucket());
+    let file = bytes(1, CHUNK + 7);
+    write_at(&store, Durability::Sync, "file", &file);
+    store.reap().unwrap();
+    write_at(&store, Durability::Os, "file", &bytes(2, CHUNK));
+    // Its chunks are synced, and with them what was put into the bucket before.
+    write_at(&store, Durability::Interval(100), "other", b"other");
+    let left = fs.image().crash(CrashMode::LoseUnsynced, 0);
+    assert_eq!(lost_entries(&left).len(), 1, "the entry is there and what it says is not");
+    (left, file)
+}
+
+/// Has the catalogue lost and made anew.
+fn make_anew(fs: &MemoryFileSystem) -> FileStore {
+    lose_catalogue(fs);
+    FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone())).unwrap();
+    reopen(fs).unwrap()
+}
+
+/// A version that a power loss had taken was the newest that the buckets knew: it replaced the one that
+/// was there when the catalogue was made anew, however long after.
+#[test]
+fn a_version_that_a_power_loss_took_does_not_come_back_with_a_lost_catalogue() {
+    let (fs, file) = after_a_loss();
+    let store = reopen(&fs).unwrap();
+    assert_reads(&store, "file", &file);
+    store.reap().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = make_anew(&fs);
+    assert_reads(&store, "file", &file);
+    assert!(store.read("other").unwrap().is_none());
+}
+
+/// A store with threads, on the machine's clock.
+fn open_with_threads(fs: &MemoryFileSystem) -> FileStore {
+    let clock = Arc::new(SystemClock::default());
+    let resources = Resources::with(resource_options(), Arc::new(fs.clone()), clock).unwrap();
+    FileStore::open_with(memory_dir(), OpenOptions::default(), resources).unwrap()
+}
+
+/// Waits until the store that is open on `fs` has been swept.
+fn wait_until_swept(fs: &MemoryFileSystem) {
+    let start = Instant::now();
+    let has_lost = || {
+        let bucket = bucket(&fs.image().crash(CrashMode::KeepAll, 0));
+        entries(&bucket).iter().any(|(_, version)| *version == LOST_VERSION)
+    };
+    while has_lost() {
+        assert!(start.elapsed() < Duration::from_secs(30), "lost entries stay");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// More entries than are swept in one step.
+fn many_lost_names() -> impl Iterator<Item = String> {
+    (0..2500).map(|at| format!("lost {at:04}"))
+}
+
+#[test]
+fn the_thread_sweeps_after_an_unclean_end_and_nothing_that_is_written_meanwhile() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, one_bucket());
+    write_at(&store, Durability::Sync, "before", b"before");
+    let left = fs.image().crash(CrashMode::KeepAll, 0);
+    put_lost_entries(&left, many_lost_names());
+    let store = open_with_threads(&left);
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let store = store.clone();
+            scope.spawn(move || {
+                for round in 0..200_u64 {
+                    // The names of lost entries too.
+                    let name = format!("lost {:04}", thread * 600 + round % 50);
+                    write_at(&store, Durability::Os, &name, &bytes(round, 10));
+                    store.copy(&name, &format!("{thread} {round}"), Default::default()).unwrap();
+                    store.rename(&name, &format!("{thread}"), Default::default()).unwrap();
+                }
+            });
+        }
+    });
+    wait_until_swept(&left);
+    store.reap().unwrap();
+    let report = store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+    assert_eq!((report.files, report.orphans, report.entries_restored), (805, 0, 0), "{report:?}");
+    assert!(report.damage.is_empty(), "{report:?}");
+}
+
+/// Lost entries that are found by a verification, after `reap` if asked for.
+fn found_by_verify(fs: &MemoryFileSystem, reaps: bool) -> u64 {
+    let store = reopen(fs).unwrap();
+    if reaps {
+        store.reap().unwrap();
+    }
+    let found = store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap().orphans;
+    store.close().unwrap();
+    found
+}
+
+#[test]
+fn only_an_end_without_a_close_has_the_buckets_swept() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, one_bucket());
+    write_at(&store, Durability::Sync, "file", b"file");
+    let left = fs.image().crash(CrashMode::KeepAll, 0);
+    let put_one = |fs| put_lost_entries(fs, std::iter::once("lost".to_owned()));
+    store.close().unwrap();
+    put_one(&fs);
+    assert_eq!(found_by_verify(&fs, true), 1, "it was closed, so nobody looked");
+
+    put_one(&left);
+    assert_eq!(found_by_verify(&left, true), 0, "it was swept");
+    put_one(&left);
+    assert_eq!(found_by_verify(&left, true), 1, "it was closed after the sweep");
+
+    // A close before the sweep proves nothing.
+    let left = fs.image().crash(CrashMode::KeepAll, 0);
+    let catalogue = engine_store(&left, "catalogue-000001");
+    catalogue.delete(&[key_layout::SWEPT]).unwrap();
+    catalogue.close().unwrap();
+    put_one(&left);
+    reopen(&left).unwrap().close().unwrap();
+    assert_eq!(found_by_verify(&left, true), 0, "the sweep was left to the next opening");
+    put_one(&left);
+    assert_eq!(found_by_verify(&left, false), 1);
+}
+
+#[test]
+fn a_bucket_that_was_lost_meanwhile_is_swept_when_it_is_back() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, one_bucket());
+    write_at(&store, Durability::Sync, "file", b"file");
+    let left = fs.image().crash(CrashMode::KeepAll, 0);
+    put_lost_entries(&left, std::iter::once("lost".to_owned()));
+    let dir = memory_dir().join("buckets/000-000001");
+    let (current, away) = (dir.join("CURRENT"), dir.join("away"));
+    left.rename(&current, &away).unwrap();
+    let store = reopen(&left).unwrap();
+    store.reap().unwrap();
+    store.close().unwrap();
+    drop(store);
+    left.rename(&away, &current).unwrap();
+    assert_eq!(found_by_verify(&left, true), 0);
+    assert_eq!(lost_entries(&left), []);
+}
+
+/// A version whose end is not on disk yet may be the current one after a power loss: its entry waits for
+/// the reaper, which syncs the catalogue first. A verification took it for one that nobody knew.
+#[test]
+fn a_sweep_leaves_the_entry_of_a_version_that_a_power_loss_may_bring_back() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, one_bucket());
+    let file = bytes(1, CHUNK);
+    write_at(&store, Durability::Sync, "file", &file);
+    // The note that its entry is due is worked off, and that is on disk.
+    store.reap().unwrap();
+    store.sync().unwrap();
+    write_at(&store, Durability::Os, "file", &bytes(2, CHUNK));
+    store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+    // Its chunks are synced, and with them what was done in the bucket before.
+    write_at(&store, Durability::Interval(100), "other", b"other");
+    let left = fs.image().crash(CrashMode::LoseUnsynced, 0);
+    let store = reopen(&left).unwrap();
+    assert_reads(&store, "file", &file);
+    store.reap().unwrap();
+    store.close().unwrap();
+    drop(store);
+    assert_reads(&make_anew(&left), "file", &file);
 }
