@@ -84,7 +84,7 @@ fn what_is_unlinked_during_a_pass_keeps_its_chunks_as_long_as_its_entry() {
     store.reap().unwrap();
     assert!(store.unlink("early", UnlinkOptions::default()).unwrap());
     let fired = fs.fired();
-    fs.fail_at(0, slow_sync(500));
+    fs.fail_at(0, slow_sync(1000));
     let reaped = thread::scope(|scope| {
         let pass = scope.spawn(|| store.reap());
         while fs.fired() == fired {
