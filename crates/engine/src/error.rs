@@ -58,6 +58,11 @@ pub enum Error {
     Busy,
     /// The answer would have to wait for the disk, and the caller asked not to wait. Ask again, waiting.
     WouldWait,
+    /// The value is longer than the caller asked for, and was not read. Ask again, for so much.
+    Longer {
+        /// Bytes of the value.
+        length: u64,
+    },
 }
 
 impl Error {
@@ -103,6 +108,9 @@ impl std::fmt::Display for Error {
             Error::Conflict { current: None } => write!(f, "condition failed: the key is absent"),
             Error::Busy => write!(f, "the disk makes no progress; the write was not made"),
             Error::WouldWait => write!(f, "the answer would wait for the disk"),
+            Error::Longer { length } => {
+                write!(f, "the value has {length} bytes, which is too many")
+            }
         }
     }
 }

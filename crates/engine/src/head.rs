@@ -168,6 +168,16 @@ impl Entry {
         self.by_ref().is_live(now_ms)
     }
 
+    /// Bytes of the value; none for a deletion.
+    #[inline]
+    pub fn length(&self) -> u64 {
+        match &self.body {
+            Body::Inline(value) => value.len() as u64,
+            Body::Ref(pointer) => u64::from(pointer.length),
+            Body::Delete => 0,
+        }
+    }
+
     /// The head; `None` for a deletion.
     pub fn head(&self) -> Option<Head> {
         let (length, checksum) = match &self.body {

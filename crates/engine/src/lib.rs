@@ -54,6 +54,6 @@ pub use options::{Compression, Durability, JournalWriting, Options, Reading};
 pub use resources::{ResourceOptions, Resources};
 pub use stages::{Exit, Stage, Stages};
 pub use store::{
-    Condition, Cursor, Damage, KeyHead, KeyValue, LevelStats, Range, RangeHeads, ScanOptions,
-    Snapshot, Stats, Store, ValueRef, VerifyReport, WriteOptions,
+    Condition, Cursor, Damage, KeyHead, KeyValue, LevelStats, Range, RangeHeads, ReadOptions,
+    ScanOptions, Snapshot, Stats, Store, ValueRef, VerifyReport, WriteOptions,
 };

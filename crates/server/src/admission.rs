@@ -1,4 +1,4 @@
-//! What is let in: connections by number and address, requests in flight, memory for bodies.
+//! What is let in: connections by number and address, requests in flight, memory for bodies and values.
 //!
 //! Invariant: everything counted in is counted out by dropping its guard. Nothing here waits.
 
@@ -32,6 +32,11 @@ impl Quota {
     pub(crate) fn try_take(self: &Arc<Self>, amount: usize) -> Option<Share> {
         let mut share = Share { quota: self.clone(), amount: 0 };
         share.try_grow(amount).then_some(share)
+    }
+
+    /// As `try_take`, but all there is for what is larger than that: it has its turn alone.
+    pub(crate) fn try_take_at_most(self: &Arc<Self>, amount: usize) -> Option<Share> {
+        self.try_take(amount.min(self.max))
     }
 }
 
@@ -137,6 +142,16 @@ mod tests {
         drop(share);
         assert_eq!(quota.used(), 0);
         assert!(!quota.has_room_for(usize::MAX));
+    }
+
+    #[test]
+    fn what_is_larger_than_its_quota_takes_it_alone() {
+        let quota = Quota::new(10);
+        let small = quota.try_take(1).unwrap();
+        assert!(quota.try_take_at_most(11).is_none());
+        drop(small);
+        let _large = quota.try_take_at_most(11).unwrap();
+        assert!(quota.try_take(1).is_none());
     }
 
     #[test]

@@ -11,12 +11,14 @@ use tallybook::error::Error;
 use tallybook_files::FileStore;
 
 use crate::admission::{Connections, Quota};
+use crate::body::Body;
 use crate::engine::Engine;
 use crate::history::{Gauges, History};
 use crate::meter::Meter;
 use crate::options::ServerOptions;
 use crate::reply::{self, INTERNAL, OVERLOADED, Problem, Reply, STALLED};
 use crate::snapshot::{Recent, Snapshot};
+use crate::value_memory::{SMALL_VALUE_BYTES_MAX, counted};
 
 /// Above this write pressure a runtime thread no longer writes itself.
 const INLINE_PRESSURE_MAX: f64 = 0.5;
@@ -109,6 +111,21 @@ impl<E: Engine> Api<E> {
 
     pub(crate) fn engine_error(&self, headers: HeaderMap, error: &Error) -> Reply {
         reply::engine_error(headers, error, &self.retry_after)
+    }
+
+    /// The reply, counted until it is gone if it is large; a refusal when there is no memory for it.
+    pub(crate) fn count_reply(&self, reply: Reply) -> Reply {
+        let Body::Full(bytes) = reply.body() else { return reply };
+        if bytes.len() <= SMALL_VALUE_BYTES_MAX {
+            return reply;
+        }
+        match self.body_memory.try_take_at_most(bytes.len()) {
+            None => self.refuse(reply.into_parts().0.headers, OVERLOADED),
+            Some(share) => reply.map(|body| match body {
+                Body::Full(bytes) => Body::Full(counted(bytes, share)),
+                body => body,
+            }),
+        }
     }
 
     /// Refuses a write before its body is read, when the engine makes no progress. While it does,

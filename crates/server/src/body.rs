@@ -5,10 +5,14 @@
 
 use std::io::IoSlice;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+
+use crate::admission::Share;
+use crate::value_memory::{SMALL_VALUE_BYTES_MAX, counted};
 
 /// Two slices that are sent as one.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +24,15 @@ pub(crate) struct Piece {
 impl Piece {
     pub(crate) fn new(first: Bytes, second: Bytes) -> Piece {
         Piece { first, second }
+    }
+
+    /// The same, with which `share` is held if it is large.
+    pub(crate) fn holding(self, share: &Arc<Share>) -> Piece {
+        let hold = |bytes: Bytes| match bytes.len() {
+            ..=SMALL_VALUE_BYTES_MAX => bytes,
+            _ => counted(bytes, share.clone()),
+        };
+        Piece { first: hold(self.first), second: hold(self.second) }
     }
 }
 

@@ -10,24 +10,20 @@ use tallybook::key::SeqNo;
 use tallybook::options::Durability;
 use tallybook::stages::{StageSums, Stages};
 use tallybook::store::{
-    KeyHead, KeyValue, Range, RangeHeads, ScanOptions, Stats, Store, WriteOptions,
+    KeyHead, KeyValue, Range, RangeHeads, ReadOptions, ScanOptions, Stats, Store, WriteOptions,
 };
 
 /// A key-value store as the server uses it. `tallybook::store::Store` is one.
 pub trait Engine: Clone + Send + Sync + 'static {
-    /// Iterator over keys and values.
-    type Range: Iterator<Item = Result<KeyValue>> + Send + 'static;
+    /// What steps over keys and values.
+    type Range: KeyValues;
     /// Iterator over keys and heads.
     type RangeHeads: Iterator<Item = Result<KeyHead>> + Send + 'static;
 
     /// The value of a key.
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
-    /// As `get`, but `Error::WouldWait` when the answer would wait for the disk.
-    fn get_nowait(&self, key: &[u8]) -> Result<Option<Bytes>>;
+    fn get_with(&self, key: &[u8], options: ReadOptions) -> Result<Option<Bytes>>;
     /// Head and value of a key.
-    fn get_entry(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>>;
-    /// As `get_entry`, but `Error::WouldWait` when the answer would wait for the disk.
-    fn get_entry_nowait(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>>;
+    fn get_entry_with(&self, key: &[u8], options: ReadOptions) -> Result<Option<(Head, Bytes)>>;
     /// The head of a key.
     fn head(&self, key: &[u8]) -> Result<Option<Head>>;
     /// As `head`, but `Error::WouldWait` when the answer would wait for the disk.
@@ -58,21 +54,27 @@ pub trait Engine: Clone + Send + Sync + 'static {
     fn is_stalled(&self) -> bool;
 }
 
+/// Keys and values of a range, one after the other.
+pub trait KeyValues: Send + 'static {
+    /// The next one; `Error::Longer`, and it is the next one still, where the value has more bytes.
+    fn next_within(&mut self, value_bytes_max: u64) -> Option<Result<KeyValue>>;
+}
+
+impl KeyValues for Range {
+    fn next_within(&mut self, value_bytes_max: u64) -> Option<Result<KeyValue>> {
+        Range::next_within(self, value_bytes_max)
+    }
+}
+
 impl Engine for Store {
     type Range = Range;
     type RangeHeads = RangeHeads;
 
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Store::get(self, key)
+    fn get_with(&self, key: &[u8], options: ReadOptions) -> Result<Option<Bytes>> {
+        Store::get_with(self, key, options)
     }
-    fn get_nowait(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Store::get_nowait(self, key)
-    }
-    fn get_entry(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
-        Store::get_entry(self, key)
-    }
-    fn get_entry_nowait(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
-        Store::get_entry_nowait(self, key)
+    fn get_entry_with(&self, key: &[u8], options: ReadOptions) -> Result<Option<(Head, Bytes)>> {
+        Store::get_entry_with(self, key, options)
     }
     fn head(&self, key: &[u8]) -> Result<Option<Head>> {
         Store::head(self, key)

@@ -11,6 +11,7 @@ use tallybook::batch::{Operation, WriteBatch};
 use tallybook::head::Head;
 use tallybook::store::KeyValue;
 
+use crate::admission::Quota;
 use crate::batch;
 use crate::body::Piece;
 use crate::byte_range::ByteRange;
@@ -18,7 +19,7 @@ use crate::conditions::{Conditions, Demand, Verdict, range_applies, write_tag};
 use crate::files::{self, Asked};
 use crate::options::DurabilityLevel;
 use crate::query::{Key, percent_decode};
-use crate::scan::{Lines, Listing};
+use crate::scan::{Given, Lines, Listing};
 use crate::stream::Produce;
 use crate::strict::{HeadLimits, Scanner};
 use crate::write;
@@ -225,7 +226,7 @@ pub fn listing_lines(records: Vec<(Vec<u8>, Vec<u8>)>) {
         })
         .collect();
     let mut pieces: Vec<Piece> = Vec::new();
-    let mut lines = Lines { records: records.iter().cloned().map(Ok) };
+    let mut lines = Lines { records: Given::records(records.clone(), Quota::new(usize::MAX)) };
     while lines.fill(&mut pieces).expect("records that are there are sent") {}
     let text: Vec<u8> =
         pieces.iter_mut().flat_map(|piece| piece.copy_to_bytes(piece.remaining())).collect();

@@ -12,6 +12,7 @@ mod options;
 mod engine;
 mod ticker;
 mod admission;
+mod value_memory;
 mod meter;
 mod process;
 mod snapshot;
@@ -53,7 +54,7 @@ mod server;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use engine::Engine;
+pub use engine::{Engine, KeyValues};
 pub use error::{Error, Result};
 pub use options::{DurabilityLevel, Limits, S3Credentials, S3Options, ServerOptions, Timeouts};
 pub use server::{Server, ShutdownHandle};

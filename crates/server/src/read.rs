@@ -1,7 +1,8 @@
 //! GET and HEAD of one key, by both doors: `/v0/entity` and `/kv/`.
 //!
 //! The engine is asked on the thread that read the request; only when it would wait for the disk
-//! does the request go to the pool. A HEAD never reads a value.
+//! does the request go to the pool. A HEAD never reads a value, and a large value is read only where there
+//! is memory for it.
 
 use std::sync::Arc;
 
@@ -10,7 +11,9 @@ use hyper::header::{ACCEPT_RANGES, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, RAN
 use hyper::{HeaderMap, StatusCode};
 use tallybook::error::{Error, Result};
 use tallybook::head::Head;
+use tallybook::store::ReadOptions;
 
+use crate::admission::Quota;
 use crate::api::{Answer, Api};
 use crate::body::Body;
 use crate::byte_range::ByteRange;
@@ -21,6 +24,7 @@ use crate::reply::{
     self, NOT_FOUND, OCTETS, PRECONDITION, Problem, Reply, announce_length, bad_request, describe,
     describe_untagged,
 };
+use crate::value_memory::{counted, read_within};
 
 /// `GET /v0/entity`: the raw value and nothing else.
 pub(crate) fn get_entity<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: Key) -> Answer {
@@ -33,13 +37,34 @@ pub(crate) fn get_entity<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: 
         Ok(None) => reply::empty(StatusCode::NOT_FOUND, headers),
         Err(error) => api.engine_error(headers, &error),
     };
-    match api.engine.get_nowait(key.as_slice()) {
-        Err(Error::WouldWait) => api.on_pool(
-            move |engine| engine.get(key.as_slice()),
-            move |api, value| respond(api, headers, value),
-        ),
+    match get_value(&api.engine, &api.body_memory, &key, false) {
+        Err(Error::WouldWait) => {
+            let memory = api.body_memory.clone();
+            api.on_pool(
+                move |engine| get_value(engine, &memory, &key, true),
+                move |api, value| respond(api, headers, value),
+            )
+        }
         value => Answer::Ready(respond(api, headers, value)),
     }
+}
+
+/// The value of a key, counted if it is large.
+fn get_value<E: Engine>(
+    engine: &E,
+    memory: &Arc<Quota>,
+    key: &Key,
+    wait: bool,
+) -> Result<Option<Bytes>> {
+    let (value, share) = read_within(
+        memory,
+        |length| length,
+        |value_bytes_max| engine.get_with(key.as_slice(), ReadOptions { wait, value_bytes_max }),
+    )?;
+    Ok(match (value, share) {
+        (Some(value), Some(share)) => Some(counted(value, share)),
+        (value, _) => value,
+    })
 }
 
 /// `HEAD /v0/entity`: what is known of the value, without the headers that conditions and ranges need, as
@@ -105,18 +130,11 @@ pub(crate) fn get<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: Key) ->
         Ok(conditions) => conditions,
         Err(problem) => return Answer::Ready(api.refuse(headers, problem)),
     };
-    match look(
-        &conditions,
-        || api.engine.head_nowait(key.as_slice()),
-        || api.engine.get_entry_nowait(key.as_slice()),
-    ) {
+    match look(&api.engine, &api.body_memory, &conditions, &key, false) {
         Err(Error::WouldWait) => {
-            let asked = conditions.clone();
+            let (asked, memory) = (conditions.clone(), api.body_memory.clone());
             api.on_pool(
-                move |engine| {
-                    let key = key.as_slice();
-                    look(&asked, || engine.head(key), || engine.get_entry(key))
-                },
+                move |engine| look(engine, &memory, &asked, &key, true),
                 move |api, seen| value_reply(api, headers, &conditions, seen),
             )
         }
@@ -127,18 +145,29 @@ pub(crate) fn get<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: Key) ->
 /// What was seen of a key: nothing, its head alone because the conditions end the matter, or all.
 type Seen = Option<(Head, Option<Bytes>)>;
 
-fn look(
+fn look<E: Engine>(
+    engine: &E,
+    memory: &Arc<Quota>,
     conditions: &Conditions,
-    head: impl FnOnce() -> Result<Option<Head>>,
-    entry: impl FnOnce() -> Result<Option<(Head, Bytes)>>,
+    key: &Key,
+    wait: bool,
 ) -> Result<Seen> {
+    let key = key.as_slice();
     if !conditions.is_empty()
-        && let Some(head) = head()?
+        && let Some(head) = if wait { engine.head(key) } else { engine.head_nowait(key) }?
         && conditions.for_read(Some(head.version)) != Verdict::Proceed
     {
         return Ok(Some((head, None)));
     }
-    Ok(entry()?.map(|(head, value)| (head, Some(value))))
+    let (entry, share) = read_within(
+        memory,
+        |length| length,
+        |value_bytes_max| engine.get_entry_with(key, ReadOptions { wait, value_bytes_max }),
+    )?;
+    Ok(match (entry, share) {
+        (Some((head, value)), Some(share)) => Some((head, Some(counted(value, share)))),
+        (entry, _) => entry.map(|(head, value)| (head, Some(value))),
+    })
 }
 
 fn value_reply<E: Engine>(

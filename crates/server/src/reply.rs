@@ -170,6 +170,7 @@ pub(crate) fn engine_error(
             reply
         }
         Error::Busy => explain(STALLED.status, STALLED.kind, STALLED.message),
+        Error::Longer { .. } => explain(OVERLOADED.status, OVERLOADED.kind, OVERLOADED.message),
         Error::ReadOnly { .. } => {
             tracing::warn!(%error, "write refused");
             explain(
@@ -281,6 +282,7 @@ mod tests {
             (Error::Conflict { current: None }, 412, "conflict"),
             (Error::ReadOnly { cause: "sync".into() }, 503, "read_only"),
             (Error::Busy, 503, "busy"),
+            (Error::Longer { length: 1 }, 503, "overloaded"),
             (io(io::ErrorKind::StorageFull), 507, "no_space"),
             (Error::corruption(path, 7, "checksum"), 500, "corruption"),
             (io(io::ErrorKind::Other), 500, "io_error"),

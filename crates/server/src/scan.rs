@@ -11,20 +11,25 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::HeaderMap;
-use tallybook::error::Result;
+use tallybook::error::{Error, Result};
 use tallybook::head::Head;
 use tallybook::store::{KeyHead, KeyValue, ScanOptions};
 
+use crate::admission::{Quota, Share};
 use crate::api::{Answer, Api};
 use crate::body::Piece;
-use crate::engine::Engine;
+use crate::engine::{Engine, KeyValues};
 use crate::link::Link;
 use crate::query::{first, parameters, percent_decode};
 use crate::reply::{NDJSON, OCTETS, Problem, bad_request, from_base64};
 use crate::stream::{self, BATCH_BYTES, Produce};
+use crate::value_memory::{counted, read_within};
 
 /// A value from this size on goes out as it is; a smaller one is copied behind its key.
 const COPIED_VALUE_BYTES_MAX: usize = 16 << 10;
+/// Room for the rest of a line behind its value, so that the lines of a large value aren't made twice as
+/// large for it.
+const LINE_REST_BYTES: usize = 2 << 10;
 
 /// `GET /v0/entities?start=S[&end=E]`.
 pub(crate) fn entities<E: Engine>(
@@ -49,8 +54,9 @@ pub(crate) fn entities<E: Engine>(
         }
         Err(problem) => return Answer::Ready(api.refuse(headers, problem)),
     };
+    let memory = api.body_memory.clone();
     stream::answer(api, link, headers, OCTETS, move |engine| {
-        Ok(Box::new(Raw { records: records(engine, options)? }))
+        Ok(Box::new(Raw { records: Source::of(engine, options, usize::MAX, memory)? }))
     })
 }
 
@@ -66,6 +72,7 @@ pub(crate) fn list<E: Engine>(
         Err(problem) => return Answer::Ready(api.refuse(headers, problem)),
     };
     let content_type = if listing.raw { OCTETS } else { NDJSON };
+    let memory = api.body_memory.clone();
     stream::answer(api, link, headers, content_type, move |engine| {
         let Listing { options, limit, heads, raw } = listing;
         Ok(if heads {
@@ -76,7 +83,7 @@ pub(crate) fn list<E: Engine>(
             };
             Box::new(HeadLines { heads: heads.take(limit) })
         } else {
-            let records = records(engine, options)?.take(limit);
+            let records = Source::of(engine, options, limit, memory)?;
             if raw {
                 Box::new(Raw { records }) as Box<dyn Produce>
             } else {
@@ -166,30 +173,63 @@ fn is_void(options: &ScanOptions) -> bool {
     matches!((&options.start, &options.end), (Some(start), Some(end)) if start >= end)
 }
 
-type RecordIter = Box<dyn Iterator<Item = Result<KeyValue>> + Send>;
+/// The records of a range, of which the large ones are counted.
+pub(crate) struct Source<R> {
+    /// `None` where the bounds leave room for no key.
+    range: Option<R>,
+    /// How many are wanted still.
+    left: usize,
+    memory: Arc<Quota>,
+}
 
-fn records<E: Engine>(engine: &E, options: ScanOptions) -> Result<RecordIter> {
-    if is_void(&options) {
-        return Ok(Box::new(std::iter::empty()));
+impl<R: KeyValues> Source<R> {
+    fn of<E: Engine<Range = R>>(
+        engine: &E,
+        options: ScanOptions,
+        limit: usize,
+        memory: Arc<Quota>,
+    ) -> Result<Source<R>> {
+        let range = if is_void(&options) { None } else { Some(engine.range(options)?) };
+        Ok(Source { range, left: limit, memory })
     }
-    Ok(Box::new(engine.range(options)?))
+
+    /// The next one, and its share if it is large: `cost` of its length. `Error::Longer` while there is no
+    /// memory for it.
+    fn next(&mut self, cost: fn(u64) -> u64) -> Option<Result<(KeyValue, Option<Share>)>> {
+        let range = self.range.as_mut().filter(|_| self.left > 0)?;
+        let next = read_within(&self.memory, cost, |value_bytes_max| {
+            range.next_within(value_bytes_max).transpose()
+        });
+        match next {
+            Ok((record, share)) => {
+                self.left -= 1;
+                record.map(|record| Ok((record, share)))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
 }
 
 /// Records as `key\nvalue`, each a piece of its own.
-struct Raw<I> {
-    records: I,
+struct Raw<R> {
+    records: Source<R>,
 }
 
-impl<I: Iterator<Item = Result<KeyValue>> + Send> Produce for Raw<I> {
+impl<R: KeyValues> Produce for Raw<R> {
     fn fill(&mut self, pieces: &mut Vec<Piece>) -> Result<bool> {
         // Small records share one buffer, so that they cost no allocation each.
         let mut copied = BytesMut::new();
         let mut bytes = 0;
         while bytes < BATCH_BYTES {
-            let Some(record) = self.records.next() else {
-                return Ok(false);
+            let (KeyValue { key, value, .. }, share) = match self.records.next(|length| length) {
+                None => return Ok(false),
+                Some(Err(Error::Longer { .. })) => return Ok(true),
+                Some(record) => record?,
             };
-            let KeyValue { key, value, .. } = record?;
+            let value = match share {
+                None => value,
+                Some(share) => counted(value, share),
+            };
             bytes += key.len() + 1 + value.len();
             let whole = value.len() < COPIED_VALUE_BYTES_MAX;
             let room = key.len() + 1 + if whole { value.len() } else { 0 };
@@ -210,21 +250,23 @@ impl<I: Iterator<Item = Result<KeyValue>> + Send> Produce for Raw<I> {
 }
 
 /// Records as JSON lines, many to a piece.
-pub(crate) struct Lines<I> {
-    pub(crate) records: I,
+pub(crate) struct Lines<R> {
+    pub(crate) records: Source<R>,
 }
 
-impl<I: Iterator<Item = Result<KeyValue>> + Send> Produce for Lines<I> {
+impl<R: KeyValues> Produce for Lines<R> {
     fn fill(&mut self, pieces: &mut Vec<Piece>) -> Result<bool> {
         fill_lines(pieces, || {
-            let record = self.records.next()?;
-            Some(record.map(|record| {
-                move |line: &mut Vec<u8>| {
+            // The value and its base64.
+            let record = self.records.next(|length| length + length.div_ceil(3) * 4)?;
+            Some(record.map(|(record, share)| {
+                let write = move |line: &mut Vec<u8>| {
                     push_base64(line, br#"{"key":""#, &record.key);
                     push_base64(line, br#"","value":""#, &record.value);
                     line.push(b'"');
                     push_head(line, &record.head);
-                }
+                };
+                (write, share)
             }))
         })
     }
@@ -240,13 +282,14 @@ impl<I: Iterator<Item = Result<KeyHead>> + Send> Produce for HeadLines<I> {
         fill_lines(pieces, || {
             let head = self.heads.next()?;
             Some(head.map(|KeyHead { key, head }| {
-                move |line: &mut Vec<u8>| {
+                let write = move |line: &mut Vec<u8>| {
                     push_base64(line, br#"{"key":""#, &key);
                     let (length, checksum) = (head.length, head.checksum);
                     write!(line, r#"","length":{length},"checksum":"{checksum:08x}""#)
                         .expect("a Vec takes every write");
                     push_head(line, &head);
-                }
+                };
+                (write, None)
             }))
         })
     }
@@ -254,18 +297,25 @@ impl<I: Iterator<Item = Result<KeyHead>> + Send> Produce for HeadLines<I> {
 
 fn fill_lines<W: FnOnce(&mut Vec<u8>)>(
     pieces: &mut Vec<Piece>,
-    mut next: impl FnMut() -> Option<Result<W>>,
+    mut next: impl FnMut() -> Option<Result<(W, Option<Share>)>>,
 ) -> Result<bool> {
-    let mut lines = Vec::new();
+    let (mut lines, mut shares) = (Vec::new(), Vec::new());
     let mut more = true;
     while more && lines.len() < BATCH_BYTES {
         match next() {
             None => more = false,
-            Some(write) => write?(&mut lines),
+            Some(Err(Error::Longer { .. })) => break,
+            Some(line) => {
+                let (write, share) = line?;
+                write(&mut lines);
+                shares.extend(share);
+            }
         }
     }
     if !lines.is_empty() {
-        pieces.push(Piece::from(Bytes::from(lines)));
+        let lines = Bytes::from(lines);
+        let lines = if shares.is_empty() { lines } else { counted(lines, shares) };
+        pieces.push(Piece::from(lines));
     }
     Ok(more)
 }
@@ -273,7 +323,9 @@ fn fill_lines<W: FnOnce(&mut Vec<u8>)>(
 fn push_base64(line: &mut Vec<u8>, before: &[u8], bytes: &[u8]) {
     line.extend_from_slice(before);
     let start = line.len();
-    line.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    let encoded_bytes = bytes.len().div_ceil(3) * 4;
+    line.reserve(encoded_bytes + LINE_REST_BYTES);
+    line.resize(start + encoded_bytes, 0);
     STANDARD.encode_slice(bytes, &mut line[start..]).expect("the room is that of padded base64");
 }
 
@@ -292,11 +344,33 @@ fn push_head(line: &mut Vec<u8>, head: &Head) {
     line.extend_from_slice(b"}\n");
 }
 
+/// A range of records that are there.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) struct Given(std::collections::VecDeque<KeyValue>);
+
+#[cfg(any(test, feature = "fuzzing"))]
+impl Given {
+    pub(crate) fn records(records: Vec<KeyValue>, memory: Arc<Quota>) -> Source<Given> {
+        Source { range: Some(Given(records.into())), left: usize::MAX, memory }
+    }
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+impl KeyValues for Given {
+    fn next_within(&mut self, value_bytes_max: u64) -> Option<Result<KeyValue>> {
+        let length = self.0.front()?.head.length;
+        if length > value_bytes_max {
+            return Some(Err(Error::Longer { length }));
+        }
+        self.0.pop_front().map(Ok)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn record(key: &'static str, value: Bytes) -> Result<KeyValue> {
+    fn record(key: &'static str, value: Bytes) -> KeyValue {
         let head = Head {
             version: 3,
             length: value.len() as u64,
@@ -305,15 +379,15 @@ mod tests {
             expires_at_ms: Some(9),
             attributes: Bytes::from_static(b"a"),
         };
-        Ok(KeyValue { key: Bytes::from_static(key.as_bytes()), head, value })
+        KeyValue { key: Bytes::from_static(key.as_bytes()), head, value }
     }
 
     #[test]
     fn raw_batch_ends_near_its_size_and_keeps_every_record_apart() {
         let large = Bytes::from(vec![b'x'; BATCH_BYTES]);
         let values = [Bytes::from_static(b"1"), large.clone(), Bytes::new()];
-        let mut raw =
-            Raw { records: ["a", "b", "c"].into_iter().zip(values).map(|(k, v)| record(k, v)) };
+        let records = ["a", "b", "c"].into_iter().zip(values).map(|(k, v)| record(k, v));
+        let mut raw = Raw { records: Given::records(records.collect(), Quota::new(1 << 20)) };
         let mut pieces = Vec::new();
         assert!(raw.fill(&mut pieces).unwrap());
         assert_eq!(pieces.len(), 2);
@@ -328,7 +402,8 @@ mod tests {
 
     #[test]
     fn json_line_says_all_of_a_record() {
-        let mut lines = Lines { records: [record("k", Bytes::from_static(b"v"))].into_iter() };
+        let records = vec![record("k", Bytes::from_static(b"v"))];
+        let mut lines = Lines { records: Given::records(records, Quota::new(0)) };
         let mut pieces = Vec::new();
         assert!(!lines.fill(&mut pieces).unwrap());
         use bytes::Buf;
@@ -336,6 +411,35 @@ mod tests {
             pieces[0].chunk(),
             b"{\"key\":\"aw==\",\"value\":\"dg==\",\"version\":3,\"written_at\":5,\"expires_at\":9,\"attributes\":\"YQ==\"}\n"
         );
+    }
+
+    #[test]
+    fn batch_ends_before_a_value_there_is_no_memory_for() {
+        let records = || {
+            let large = || Bytes::from(vec![b'x'; 100_000]);
+            let values = [Bytes::from_static(b"1"), large(), large()];
+            ["a", "b", "c"].into_iter().zip(values).map(|(k, v)| record(k, v)).collect()
+        };
+        let quota = Quota::new(300_000);
+        let raw = Raw { records: Given::records(records(), quota.clone()) };
+        let lines = Lines { records: Given::records(records(), quota.clone()) };
+        // What one large value counts: itself, or with it its base64.
+        for (mut producer, cost) in
+            [(Box::new(raw) as Box<dyn Produce>, 100_000), (Box::new(lines) as _, 233_336)]
+        {
+            let others = quota.try_take(300_000 - cost).unwrap();
+            let mut pieces = Vec::new();
+            assert!(producer.fill(&mut pieces).unwrap());
+            assert_eq!(quota.used(), 300_000);
+            let mut none = Vec::new();
+            assert!(producer.fill(&mut none).unwrap());
+            assert!(none.is_empty());
+            drop(pieces);
+            assert!(!producer.fill(&mut none).unwrap());
+            assert_eq!(none.len(), 1);
+            drop((others, none));
+            assert_eq!(quota.used(), 0);
+        }
     }
 
     #[test]

@@ -3,17 +3,20 @@
 //! The engine is read on the pool, a batch at a time, and while one batch is sent the next is read:
 //! two batches are all there is in memory, and a slow reader holds no thread. The first batch is read
 //! before the reply begins, so that an error there still has a status; a later one cuts the connection.
+//! Where there is no memory for a large value, the first batch is refused and a later one waits.
 
 use std::fmt::Display;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
 use tallybook::error::{Error, Result};
 use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Sleep, sleep};
 
 use crate::admission::Share;
 use crate::api::{Answer, Api};
@@ -24,10 +27,13 @@ use crate::reply::{INTERNAL, OVERLOADED, reply};
 
 /// A batch ends at the first record that takes it to this size.
 pub(crate) const BATCH_BYTES: usize = 256 << 10;
+/// How long a stream waits before it asks again whether there is memory.
+const MEMORY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Reads records and writes them as pieces. `F` is how it fails.
 pub(crate) trait Produce<F = Error>: Send {
-    /// Adds about `BATCH_BYTES` of pieces; false at the end.
+    /// Adds about `BATCH_BYTES` of pieces; false at the end. None, and true, while there is no memory for
+    /// the next one.
     fn fill(&mut self, pieces: &mut Vec<Piece>) -> Result<bool, F>;
 }
 
@@ -36,6 +42,13 @@ pub(crate) struct Batch<F = Error> {
     producer: Box<dyn Produce<F>>,
     pieces: Vec<Piece>,
     pub(crate) more: Result<bool, F>,
+}
+
+impl<F> Batch<F> {
+    /// Whether there was no memory for a single piece.
+    fn lacks_memory(&self) -> bool {
+        self.pieces.is_empty() && matches!(self.more, Ok(true))
+    }
 }
 
 /// Reads the next batch; blocks.
@@ -65,6 +78,7 @@ pub(crate) fn answer<E: Engine>(
             Ok(Err(error)) | Ok(Ok(Batch { more: Err(error), .. })) => {
                 return api.engine_error(headers, &error);
             }
+            Ok(Ok(batch)) if batch.lacks_memory() => return api.refuse(headers, OVERLOADED),
             Ok(Ok(batch)) => batch,
         };
         headers.clear();
@@ -77,6 +91,8 @@ pub(crate) fn answer<E: Engine>(
 /// What comes after the batch that is being sent.
 enum Next<F> {
     Reading(JoinHandle<Batch<F>>),
+    /// Until there may be memory again.
+    Pausing(Pin<Box<Sleep>>, Box<dyn Produce<F>>),
     Failed,
     End,
 }
@@ -86,7 +102,7 @@ pub(crate) struct Records<F = Error> {
     link: Rc<Link>,
     pieces: std::vec::IntoIter<Piece>,
     next: Next<F>,
-    _in_flight: Share,
+    in_flight: Arc<Share>,
 }
 
 impl<F: Display + Send + 'static> Records<F> {
@@ -96,7 +112,7 @@ impl<F: Display + Send + 'static> Records<F> {
             link,
             pieces: Vec::new().into_iter(),
             next: Next::End,
-            _in_flight: in_flight,
+            in_flight: Arc::new(in_flight),
         };
         records.begin(batch);
         records
@@ -104,8 +120,12 @@ impl<F: Display + Send + 'static> Records<F> {
 
     /// Takes up a batch and begins reading the one after it.
     fn begin(&mut self, batch: Batch<F>) {
+        let lacks_memory = batch.lacks_memory();
         self.pieces = batch.pieces.into_iter();
         self.next = match batch.more {
+            Ok(true) if lacks_memory => {
+                Next::Pausing(Box::pin(sleep(MEMORY_PAUSE)), batch.producer)
+            }
             Ok(true) => Next::Reading(spawn_blocking(move || read_batch(batch.producer))),
             Ok(false) => Next::End,
             Err(error) => {
@@ -123,7 +143,7 @@ impl<F: Display + Send + 'static> Pieces for Records<F> {
                 // hyper asks for the next piece once it has taken this one, without waiting for the
                 // socket; so this one's bytes may wait for it.
                 self.link.piece_ready.set(!self.pieces.as_slice().is_empty());
-                return Poll::Ready(Some(Ok(piece)));
+                return Poll::Ready(Some(Ok(piece.holding(&self.in_flight))));
             }
             self.link.piece_ready.set(false);
             match &mut self.next {
@@ -133,6 +153,14 @@ impl<F: Display + Send + 'static> Pieces for Records<F> {
                     Ok(batch) => self.begin(batch),
                     Err(_) => self.next = Next::Failed,
                 },
+                Next::Pausing(pause, _) => {
+                    ready!(pause.as_mut().poll(cx));
+                    if let Next::Pausing(_, producer) =
+                        std::mem::replace(&mut self.next, Next::Failed)
+                    {
+                        self.next = Next::Reading(spawn_blocking(move || read_batch(producer)));
+                    }
+                }
             }
         }
     }

@@ -123,6 +123,21 @@ pub struct WriteOptions {
     pub condition: Option<Condition>,
 }
 
+/// How one value is read. The default: whatever its length, waiting for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// Wait for the disk; without, `Error::WouldWait` when the answer would have to.
+    pub wait: bool,
+    /// `Error::Longer`, and nothing read, where the value has more bytes.
+    pub value_bytes_max: u64,
+}
+
+impl Default for ReadOptions {
+    fn default() -> ReadOptions {
+        ReadOptions { wait: true, value_bytes_max: u64::MAX }
+    }
+}
+
 /// Which keys a scan visits. The default: all, ascending.
 #[derive(Debug, Clone, Default)]
 pub struct ScanOptions {
@@ -231,12 +246,12 @@ impl Store {
 
     /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.inner.value_at(key, None, true)
+        self.get_with(key, ReadOptions::default())
     }
 
-    /// As `get`, but `WouldWait` when the answer would wait for the disk.
-    pub fn get_nowait(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.inner.value_at(key, None, false)
+    /// The value of a key, with options of its own.
+    pub fn get_with(&self, key: &[u8], options: ReadOptions) -> Result<Option<Bytes>> {
+        self.inner.value_at(key, None, options)
     }
 
     /// The head of a key, never reading the body of a value that stays in the journal.
@@ -246,12 +261,16 @@ impl Store {
 
     /// Head and value of a key.
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
-        self.inner.get_entry_at(key, None, true)
+        self.get_entry_with(key, ReadOptions::default())
     }
 
-    /// As `get_entry`, but `WouldWait` when the answer would wait for the disk.
-    pub fn get_entry_nowait(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
-        self.inner.get_entry_at(key, None, false)
+    /// Head and value of a key, with options of its own.
+    pub fn get_entry_with(
+        &self,
+        key: &[u8],
+        options: ReadOptions,
+    ) -> Result<Option<(Head, Bytes)>> {
+        self.inner.get_entry_at(key, None, options)
     }
 
     /// As `head`, but `WouldWait` when the answer would wait for the disk.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::cursor::Cursor;
 use super::{KeyHead, KeyValue};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Steps a cursor through its bounds in one direction.
 #[derive(Debug)]
@@ -13,12 +13,17 @@ struct Walk {
     reverse: bool,
     started: bool,
     ended: bool,
+    /// The entry it stands at is the next one still.
+    stays: bool,
 }
 
 impl Walk {
     fn advance(&mut self) -> Option<Result<()>> {
         if self.ended {
             return None;
+        }
+        if std::mem::take(&mut self.stays) {
+            return Some(Ok(()));
         }
         let moved = match (self.started, self.reverse) {
             (false, false) => self.cursor.seek_to_first(),
@@ -36,10 +41,14 @@ impl Walk {
         }
     }
 
-    /// What `show` makes of the next entry; nothing follows an error.
+    /// What `show` makes of the next entry; nothing follows an error but `Longer`.
     fn next<T>(&mut self, show: impl FnOnce(&Cursor) -> Result<T>) -> Option<Result<T>> {
         let shown = self.advance()?.and_then(|()| show(&self.cursor));
-        self.ended |= shown.is_err();
+        match &shown {
+            Ok(_) => {}
+            Err(Error::Longer { .. }) => self.stays = true,
+            Err(_) => self.ended = true,
+        }
         Some(shown)
     }
 }
@@ -54,13 +63,27 @@ pub struct RangeHeads(Walk);
 
 impl Range {
     pub(super) fn new(cursor: Cursor, reverse: bool) -> Range {
-        Range(Walk { cursor, reverse, started: false, ended: false })
+        Range(Walk { cursor, reverse, started: false, ended: false, stays: false })
+    }
+
+    /// As `next`, but `Error::Longer`, and nothing read, where the value has more bytes than so many. The
+    /// entry is the next one still.
+    pub fn next_within(&mut self, value_bytes_max: u64) -> Option<Result<KeyValue>> {
+        self.0.next(|cursor| {
+            let entry = cursor.entry()?;
+            if entry.length() > value_bytes_max {
+                return Err(Error::Longer { length: entry.length() });
+            }
+            let head = entry.head().expect("a cursor shows values only");
+            let key = Bytes::copy_from_slice(cursor.key());
+            Ok(KeyValue { key, head, value: cursor.value_of(entry)? })
+        })
     }
 }
 
 impl RangeHeads {
     pub(super) fn new(cursor: Cursor, reverse: bool) -> RangeHeads {
-        RangeHeads(Walk { cursor, reverse, started: false, ended: false })
+        RangeHeads(Walk { cursor, reverse, started: false, ended: false, stays: false })
     }
 }
 
@@ -68,12 +91,7 @@ impl Iterator for Range {
     type Item = Result<KeyValue>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.next(|cursor| {
-            let entry = cursor.entry()?;
-            let head = entry.head().expect("a cursor shows values only");
-            let key = Bytes::copy_from_slice(cursor.key());
-            Ok(KeyValue { key, head, value: cursor.value_of(entry)? })
-        })
+        self.next_within(u64::MAX)
     }
 }
 

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use super::inner::Inner;
 use super::state::ReadState;
 use super::stats::add;
-use super::{Cursor, ScanOptions};
-use crate::error::Result;
+use super::{Cursor, ReadOptions, ScanOptions};
+use crate::error::{Error, Result};
 use crate::head::{Entry, Head};
 use crate::key::{SeqNo, check_key};
 use crate::stages::{Stage, Trace};
@@ -43,21 +43,25 @@ impl Inner {
         Ok(entry.is_live(now_ms).then_some((state, entry)))
     }
 
-    /// The value of a key, and what `look` made of its entry. A call that answers `WouldWait` is not
-    /// counted: another follows.
+    /// The value of a key, and what `look` made of its entry. A call that answers `WouldWait` or `Longer`
+    /// is not counted: another follows.
     fn get_at<T>(
         &self,
         key: &[u8],
         seqno: Option<SeqNo>,
-        wait: bool,
+        options: ReadOptions,
         look: impl FnOnce(&Entry) -> T,
     ) -> Result<Option<(T, Bytes)>> {
+        let ReadOptions { wait, value_bytes_max } = options;
         let mut trace = self.recorder.begin();
         let mark = trace.mark();
         let found = self.find_live(key, seqno, wait, &mut trace)?;
         trace.since(Stage::GetHead, mark);
         let found = match found {
             None => None,
+            Some((_, entry)) if entry.length() > value_bytes_max => {
+                return Err(Error::Longer { length: entry.length() });
+            }
             Some((state, entry)) => {
                 let mark = trace.mark();
                 let seen = look(&entry);
@@ -76,9 +80,9 @@ impl Inner {
         &self,
         key: &[u8],
         seqno: Option<SeqNo>,
-        wait: bool,
+        options: ReadOptions,
     ) -> Result<Option<Bytes>> {
-        Ok(self.get_at(key, seqno, wait, |_| ())?.map(|((), value)| value))
+        Ok(self.get_at(key, seqno, options, |_| ())?.map(|((), value)| value))
     }
 
     /// Head and value of a key.
@@ -86,9 +90,9 @@ impl Inner {
         &self,
         key: &[u8],
         seqno: Option<SeqNo>,
-        wait: bool,
+        options: ReadOptions,
     ) -> Result<Option<(Head, Bytes)>> {
-        self.get_at(key, seqno, wait, |entry| entry.head().expect("a value has a head"))
+        self.get_at(key, seqno, options, |entry| entry.head().expect("a value has a head"))
     }
 
     /// The head of a key; a value in the journal is not read.

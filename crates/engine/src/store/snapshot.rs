@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::inner::Inner;
-use super::{Cursor, Range, RangeHeads, ScanOptions, Store};
+use super::{Cursor, Range, RangeHeads, ReadOptions, ScanOptions, Store};
 use crate::error::Result;
 use crate::head::Head;
 use crate::key::SeqNo;
@@ -62,7 +62,7 @@ impl Snapshot {
 
     /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.store.inner.value_at(key, Some(self.seqno), true)
+        self.store.inner.value_at(key, Some(self.seqno), ReadOptions::default())
     }
 
     /// The head of a key.
@@ -72,7 +72,7 @@ impl Snapshot {
 
     /// Head and value of a key.
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
-        self.store.inner.get_entry_at(key, Some(self.seqno), true)
+        self.store.inner.get_entry_at(key, Some(self.seqno), ReadOptions::default())
     }
 
     /// Keys and values of a range.

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tallybook::checksum;
 use tallybook::vfs::{ManualClock, MemoryFileSystem};
 use tallybook::{
-    Condition, Durability, Error, Options, ResourceOptions, Resources, Store, WriteBatch,
-    WriteOptions,
+    Condition, Durability, Error, Options, ReadOptions, ResourceOptions, Resources, Store,
+    WriteBatch, WriteOptions,
 };
 
 fn small() -> Options {
@@ -44,6 +44,31 @@ fn what_was_put_is_read_until_it_is_deleted() {
     store.delete(b"a").unwrap();
     assert_eq!(store.get(b"a").unwrap(), None);
     assert_eq!(store.head(b"a").unwrap(), None);
+}
+
+#[test]
+fn a_value_longer_than_asked_for_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), small()).unwrap();
+    for (key, length) in [(b"inline", 100), (b"stored", 5000)] {
+        let value = vec![7; length];
+        store.put(key, &value).unwrap();
+        let within =
+            |bytes: usize| ReadOptions { value_bytes_max: bytes as u64, ..ReadOptions::default() };
+        for is_flushed in [false, true] {
+            if is_flushed {
+                store.flush().unwrap();
+            }
+            assert_eq!(store.get_with(key, within(length)).unwrap().unwrap(), value);
+            assert_eq!(store.get_entry_with(key, within(length)).unwrap().unwrap().1, value);
+            let is_longer =
+                |error| matches!(error, Error::Longer { length: l } if l == length as u64);
+            assert!(is_longer(store.get_with(key, within(length - 1)).unwrap_err()));
+            assert!(is_longer(store.get_entry_with(key, within(length - 1)).unwrap_err()));
+        }
+    }
+    let none = ReadOptions { value_bytes_max: 0, ..ReadOptions::default() };
+    assert_eq!(store.get_with(b"absent", none).unwrap(), None);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tallybook::vfs::{ManualClock, MemoryFileSystem};
-use tallybook::{Options, ResourceOptions, Resources, ScanOptions, Store};
+use tallybook::{Error, Options, ResourceOptions, Resources, ScanOptions, Store};
 
 fn open() -> Store {
     let resources = Resources::inline(
@@ -47,6 +47,28 @@ fn filled() -> (Store, BTreeMap<Vec<u8>, Vec<u8>>) {
 
 fn keys(store: &Store, options: ScanOptions) -> Vec<Bytes> {
     store.range(options).unwrap().map(|item| item.unwrap().key).collect()
+}
+
+#[test]
+fn range_stays_at_a_value_longer_than_asked_for() {
+    let store = open();
+    for (key, length) in [("a", 1), ("b", 5000), ("c", 2), ("d", 3000)] {
+        store.put(key.as_bytes(), &vec![7; length]).unwrap();
+    }
+    for (reverse, keys) in [(false, ["a", "b", "c", "d"]), (true, ["d", "c", "b", "a"])] {
+        let mut range = store.range(ScanOptions { reverse, ..Default::default() }).unwrap();
+        for key in keys {
+            let next = range.next_within(10);
+            let Some(Err(Error::Longer { length })) = next else {
+                assert_eq!(next.unwrap().unwrap().key, key);
+                continue;
+            };
+            assert!(matches!(range.next_within(length - 1), Some(Err(Error::Longer { .. }))));
+            let record = range.next_within(length).unwrap().unwrap();
+            assert_eq!((&record.key[..], record.value.len() as u64), (key.as_bytes(), length));
+        }
+        assert!(range.next().is_none());
+    }
 }
 
 #[test]

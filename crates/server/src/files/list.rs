@@ -41,7 +41,7 @@ pub(crate) fn list<E: Engine>(
         Ok(Asked::Page(options)) => api.on_pool(
             move |_| files.list(options),
             move |api, page| match page {
-                Ok(page) => json_reply(headers, &page_json(page)),
+                Ok(page) => api.count_reply(json_reply(headers, &page_json(page))),
                 Err(error) => file_error(api, headers, &error),
             },
         ),

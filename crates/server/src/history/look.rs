@@ -25,9 +25,9 @@ pub(super) struct Look {
 pub(crate) struct Gauges {
     /// Open data connections.
     pub(crate) connections: usize,
-    /// Requests that wait for a body, the disk or a slow reader.
+    /// Requests that wait for a body, the disk or the reader of a stream.
     pub(crate) requests_in_flight: usize,
-    /// Memory of bodies being received.
+    /// Memory of bodies being received and of large values being sent.
     pub(crate) body_memory_bytes: usize,
     /// 0.0 (idle) to 1.0 (writers wait).
     pub(crate) write_pressure: f64,

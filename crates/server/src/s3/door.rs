@@ -230,7 +230,7 @@ fn to_body(body: s3s::Body, link: &Rc<Link>, share: Share) -> Body {
     }
     let length = body.size_hint().exact();
     link.streaming.set(true);
-    let pieces = Box::new(Answered { body, link: link.clone(), _in_flight: share });
+    let pieces = Box::new(Answered { body, link: link.clone(), in_flight: Arc::new(share) });
     match length {
         Some(length) => Body::Sized(pieces, length),
         None => Body::Stream(pieces),
@@ -241,7 +241,7 @@ fn to_body(body: s3s::Body, link: &Rc<Link>, share: Share) -> Body {
 struct Answered {
     body: s3s::Body,
     link: Rc<Link>,
-    _in_flight: Share,
+    in_flight: Arc<Share>,
 }
 
 impl Pieces for Answered {
@@ -254,7 +254,7 @@ impl Pieces for Answered {
                 None => None,
                 Some(Err(_)) => Some(Err(Interrupted)),
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => Some(Ok(Piece::from(bytes))),
+                    Ok(bytes) => Some(Ok(Piece::from(bytes).holding(&self.in_flight))),
                     Err(_) => continue,
                 },
             });

@@ -9,8 +9,10 @@ use tallybook::head::Head;
 use tallybook::key::SeqNo;
 use tallybook::options::Durability;
 use tallybook::stages::{StageSums, Stages};
-use tallybook::store::{KeyHead, KeyValue, ScanOptions, Stats, Store, WriteOptions};
-use tallybook_server::Engine;
+use tallybook::store::{
+    KeyHead, KeyValue, Range, ReadOptions, ScanOptions, Stats, Store, WriteOptions,
+};
+use tallybook_server::{Engine, KeyValues};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Fault {
@@ -78,40 +80,50 @@ impl FaultyStore {
         }
     }
 
-    fn cut<T: 'static>(
-        &self,
-        records: impl Iterator<Item = Result<T>> + Send + 'static,
-    ) -> Box<dyn Iterator<Item = Result<T>> + Send> {
-        let cut = match self.fault() {
+    fn read(&self, wait: bool) -> Result<()> {
+        if wait { self.check() } else { self.check_nowait() }
+    }
+
+    /// After how many records a scan fails, and how.
+    fn cut(&self) -> Option<(usize, Error)> {
+        match self.fault() {
             Fault::ErrorAfter(count, error) => Some((count, error)),
             _ => None,
-        };
-        Box::new(records.enumerate().map(move |(index, record)| match &cut {
-            Some((count, error)) if index >= *count => Err(error.clone()),
-            _ => record,
-        }))
+        }
+    }
+}
+
+pub(crate) struct FaultyRange {
+    range: Range,
+    passed: usize,
+    cut: Option<(usize, Error)>,
+}
+
+impl KeyValues for FaultyRange {
+    fn next_within(&mut self, value_bytes_max: u64) -> Option<Result<KeyValue>> {
+        let next = self.range.next_within(value_bytes_max)?;
+        if matches!(next, Err(Error::Longer { .. })) {
+            return Some(next);
+        }
+        self.passed += 1;
+        Some(match &self.cut {
+            Some((count, error)) if self.passed > *count => Err(error.clone()),
+            _ => next,
+        })
     }
 }
 
 impl Engine for FaultyStore {
-    type Range = Box<dyn Iterator<Item = Result<KeyValue>> + Send>;
+    type Range = FaultyRange;
     type RangeHeads = Box<dyn Iterator<Item = Result<KeyHead>> + Send>;
 
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.check()?;
-        self.store.get(key)
+    fn get_with(&self, key: &[u8], options: ReadOptions) -> Result<Option<Bytes>> {
+        self.read(options.wait)?;
+        self.store.get_with(key, options)
     }
-    fn get_nowait(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.check_nowait()?;
-        self.store.get_nowait(key)
-    }
-    fn get_entry(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
-        self.check()?;
-        self.store.get_entry(key)
-    }
-    fn get_entry_nowait(&self, key: &[u8]) -> Result<Option<(Head, Bytes)>> {
-        self.check_nowait()?;
-        self.store.get_entry_nowait(key)
+    fn get_entry_with(&self, key: &[u8], options: ReadOptions) -> Result<Option<(Head, Bytes)>> {
+        self.read(options.wait)?;
+        self.store.get_entry_with(key, options)
     }
     fn head(&self, key: &[u8]) -> Result<Option<Head>> {
         self.check()?;
@@ -135,11 +147,16 @@ impl Engine for FaultyStore {
     }
     fn range(&self, options: ScanOptions) -> Result<Self::Range> {
         self.check()?;
-        Ok(self.cut(self.store.range(options)?))
+        Ok(FaultyRange { range: self.store.range(options)?, passed: 0, cut: self.cut() })
     }
     fn range_heads(&self, options: ScanOptions) -> Result<Self::RangeHeads> {
         self.check()?;
-        Ok(self.cut(self.store.range_heads(options)?))
+        let cut = self.cut();
+        let heads = self.store.range_heads(options)?.enumerate();
+        Ok(Box::new(heads.map(move |(index, head)| match &cut {
+            Some((count, error)) if index >= *count => Err(error.clone()),
+            _ => head,
+        })))
     }
     fn stats(&self) -> Stats {
         self.store.stats()

@@ -502,6 +502,29 @@ fn without_a_file_store_there_are_no_files() {
 }
 
 #[test]
+fn long_listing_is_refused_without_memory_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options();
+    options.limits.body_memory_bytes_max = 800 << 10;
+    let running = start_with_files(options, file_store(dir.path()));
+    for index in 0..100 {
+        let name = format!("/files/{}{index}", "n".repeat(1000));
+        assert_eq!(running.client().put(&name, b"").status, 201);
+    }
+    let mut client = running.client();
+    let mut upload = running.client();
+    upload.send("PUT /files/f HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\na");
+    running.wait_for_figure("body_memory_bytes", 768 << 10);
+    assert_eq!(client.get("/files?limit=10").status, 200);
+    let refused = client.get("/files");
+    assert_eq!((refused.status, refused.header("retry-after")), (503, "1"));
+    upload.send("b");
+    assert_eq!(upload.reply("PUT").status, 201);
+    assert_eq!(client.get("/files").status, 200);
+    running.wait_for_figure("body_memory_bytes", 0);
+}
+
+#[test]
 fn uploads_beyond_the_limit_are_told_to_come_back() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = options();

@@ -14,6 +14,7 @@ mod drain;
 mod files;
 mod http_table;
 mod item;
+mod large_values;
 mod metrics;
 mod openapi;
 mod ops;

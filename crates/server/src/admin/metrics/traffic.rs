@@ -64,7 +64,7 @@ pub(super) fn encode(families: &mut Families<'_>, scrape: &Scrape) -> Result<(),
         ),
         (
             "tallybook_requests_in_flight",
-            "Requests that wait for a body, the disk or a slow reader",
+            "Requests that wait for a body, the disk or the reader of a stream",
             scrape.in_flight,
         ),
         (
@@ -74,7 +74,7 @@ pub(super) fn encode(families: &mut Families<'_>, scrape: &Scrape) -> Result<(),
         ),
         (
             "tallybook_body_memory_limit_bytes",
-            "Most memory for bodies being received; the memory in use is among tallybook_memory_bytes",
+            "Most memory for bodies being received and large values being sent; the memory in use is among tallybook_memory_bytes",
             scrape.limits.body_memory_bytes_max as u64,
         ),
     ] {

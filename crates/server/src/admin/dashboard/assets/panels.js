@@ -245,7 +245,7 @@ const sizes = [
       series("memory.spare_memtables", "kept for memtables", "--yellow"),
       series("memory.block_cache", "block cache", "--sky"),
       series("memory.indexes", "indexes of tables and of moved values", "--blue"),
-      series("memory.bodies", "bodies of requests", "--orange"),
+      series("memory.bodies", "bodies and large values", "--orange"),
       series("memory.rest", "rest of its own", "--purple"),
       series("memory.mapped", "mapped files", "--grey"),
     ],
