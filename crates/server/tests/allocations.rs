@@ -8,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tallybook::options::Options;
@@ -18,11 +18,14 @@ use tallybook_server::{Server, ServerOptions};
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+/// The most bytes asked for at once.
+static LARGEST_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call goes to the system's allocator as it came.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        LARGEST_BYTES.fetch_max(layout.size(), Ordering::Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
@@ -34,6 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        LARGEST_BYTES.fetch_max(size, Ordering::Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.realloc(block, layout, size) }
     }
@@ -178,6 +182,39 @@ fn a_request_takes_few_allocations() {
     check("GET hit", hits, GET_FROM_MEMORY_MAX);
     check("GET miss", misses, GET_MAX);
     check("DELETE", deletes, DELETE_MAX);
+}
+
+/// A million operations used to be held, at 128 bytes each for 16 of the body, before they were counted.
+#[test]
+fn operations_beyond_the_limit_take_no_memory() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
+    let free = "127.0.0.1:0".parse().unwrap();
+    let options = ServerOptions { listen: free, admin: None, threads: 1, ..Default::default() };
+    let server = Server::bind(options, store.clone()).unwrap();
+    let (address, handle) = (server.data_addr(), server.shutdown_handle());
+    let thread = std::thread::spawn(move || server.run());
+
+    let operations = vec![r#"{"delete":[""]}"#; 1_000_000].join(",");
+    let body = format!(r#"{{"operations":[{operations}]}}"#);
+    let head =
+        format!("POST /kv HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
+    LARGEST_BYTES.store(0, Ordering::Relaxed);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let largest_bytes = LARGEST_BYTES.load(Ordering::Relaxed);
+
+    handle.shutdown();
+    thread.join().unwrap().unwrap();
+    store.close().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert!(answer.contains("a batch has 1 to 1000 operations, this one has 1000000"), "{answer}");
+    // The body is collected in a buffer that grows to twice its size.
+    assert!(largest_bytes <= 2 * body.len() + 4096, "{largest_bytes} bytes at once");
 }
 
 #[test]

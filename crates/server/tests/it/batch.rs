@@ -108,7 +108,16 @@ fn batch_is_limited_in_operations_and_bytes() {
     let batch = |count: usize| body(&vec![put("k", "v"); count]);
     let mut client = running.client();
     assert_eq!(client.request("POST", "/kv", &[], Some(&batch(10))).status, 200);
-    assert_eq!(client.request("POST", "/kv", &[], Some(&batch(11))).status, 400);
+    for (count, message) in [
+        (0, "a batch has 1 to 10 operations, this one has 0"),
+        (11, "a batch has 1 to 10 operations, this one has 11"),
+        (1000, "a batch has 1 to 10 operations, this one has 1000"),
+    ] {
+        let reply = running.client().request("POST", "/kv", &[], Some(&batch(count)));
+        let reply_body: Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!((reply.status, reply.error().as_str()), (400, "bad_request"));
+        assert_eq!(reply_body["message"], message);
+    }
     let large = body(&[put("k", &"x".repeat(70_000))]);
     assert_eq!(running.client().request("POST", "/kv", &[], Some(&large)).status, 200);
     let larger = body(&[put("k", &"x".repeat(80_000))]);
