@@ -1,5 +1,8 @@
 //! What is let in: connections by number and address, requests in flight, memory for bodies and values.
 //!
+//! What lasts as long as a client likes is counted for its address, too, which may have half of it: else one
+//! address could have all. Loopback addresses may have all.
+//!
 //! Invariant: everything counted in is counted out by dropping its guard. Nothing here waits.
 
 use std::collections::HashMap;
@@ -12,11 +15,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Quota {
     used: AtomicUsize,
     max: usize,
+    /// What this is a part of: all that is counted here is counted there.
+    whole: Option<Arc<Quota>>,
 }
 
 impl Quota {
     pub(crate) fn new(max: usize) -> Arc<Quota> {
-        Arc::new(Quota { used: AtomicUsize::new(0), max })
+        Arc::new(Quota { used: AtomicUsize::new(0), max, whole: None })
+    }
+
+    fn part(self: &Arc<Self>, max: usize) -> Arc<Quota> {
+        Arc::new(Quota { used: AtomicUsize::new(0), max, whole: Some(self.clone()) })
     }
 
     pub(crate) fn used(&self) -> usize {
@@ -26,6 +35,7 @@ impl Quota {
     /// Whether `amount` would be granted now.
     pub(crate) fn has_room_for(&self, amount: usize) -> bool {
         self.used().checked_add(amount).is_some_and(|sum| sum <= self.max)
+            && self.whole.as_ref().is_none_or(|whole| whole.has_room_for(amount))
     }
 
     /// Counts `amount` in, or `None` if that would pass the limit.
@@ -37,6 +47,25 @@ impl Quota {
     /// As `try_take`, but all there is for what is larger than that: it has its turn alone.
     pub(crate) fn try_take_at_most(self: &Arc<Self>, amount: usize) -> Option<Share> {
         self.try_take(amount.min(self.max))
+    }
+
+    fn try_add(&self, amount: usize) -> bool {
+        let add = |used: usize| used.checked_add(amount).filter(|&sum| sum <= self.max);
+        if self.used.try_update(Relaxed, Relaxed, add).is_err() {
+            return false;
+        }
+        let granted = self.whole.as_ref().is_none_or(|whole| whole.try_add(amount));
+        if !granted {
+            self.used.fetch_sub(amount, Relaxed);
+        }
+        granted
+    }
+
+    fn give_back(&self, amount: usize) {
+        self.used.fetch_sub(amount, Relaxed);
+        if let Some(whole) = &self.whole {
+            whole.give_back(amount);
+        }
     }
 }
 
@@ -50,20 +79,41 @@ pub(crate) struct Share {
 impl Share {
     /// Counts `more` in; false, and nothing changed, if that would pass the limit.
     pub(crate) fn try_grow(&mut self, more: usize) -> bool {
-        let quota = &self.quota;
-        let granted = quota.used.try_update(Relaxed, Relaxed, |used| {
-            used.checked_add(more).filter(|&sum| sum <= quota.max)
-        });
-        if granted.is_ok() {
+        let granted = self.quota.try_add(more);
+        if granted {
             self.amount += more;
         }
-        granted.is_ok()
+        granted
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.quota.used.fetch_sub(self.amount, Relaxed);
+        self.quota.give_back(self.amount);
+    }
+}
+
+/// What a client may hold for as long as it likes.
+#[derive(Debug, Clone)]
+pub(crate) struct Quotas {
+    /// Requests in flight.
+    pub(crate) in_flight: Arc<Quota>,
+    /// Memory for bodies and large values.
+    pub(crate) body_memory: Arc<Quota>,
+    /// The longest body, for which any part of the memory has room.
+    pub(crate) body_bytes_max: usize,
+}
+
+impl Quotas {
+    /// Half of each, for one address.
+    fn part(&self) -> Quotas {
+        let memory_max = self.body_memory.max;
+        let part_max = (memory_max / 2).max(self.body_bytes_max).min(memory_max);
+        Quotas {
+            in_flight: self.in_flight.part(self.in_flight.max.div_ceil(2)),
+            body_memory: self.body_memory.part(part_max),
+            body_bytes_max: self.body_bytes_max,
+        }
     }
 }
 
@@ -72,14 +122,23 @@ impl Drop for Share {
 pub(crate) struct Connections {
     all: Arc<Quota>,
     per_address_max: usize,
-    addresses: Mutex<HashMap<IpAddr, usize>>,
+    quotas: Quotas,
+    addresses: Mutex<HashMap<IpAddr, Address>>,
+}
+
+/// What one address has.
+#[derive(Debug)]
+struct Address {
+    connections: usize,
+    part: Quotas,
 }
 
 impl Connections {
-    pub(crate) fn new(max: usize, per_address_max: usize) -> Arc<Connections> {
+    pub(crate) fn new(max: usize, per_address_max: usize, quotas: Quotas) -> Arc<Connections> {
         Arc::new(Connections {
             all: Quota::new(max),
             per_address_max,
+            quotas,
             addresses: Mutex::new(HashMap::new()),
         })
     }
@@ -92,15 +151,19 @@ impl Connections {
     pub(crate) fn try_admit(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
         let share = self.all.try_take(1)?;
         let address = address.to_canonical();
+        let mut part = None;
         if !address.is_loopback() {
             let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = addresses.entry(address).or_insert(0);
-            if *count >= self.per_address_max {
+            let of_address = addresses
+                .entry(address)
+                .or_insert_with(|| Address { connections: 0, part: self.quotas.part() });
+            if of_address.connections >= self.per_address_max {
                 return None;
             }
-            *count += 1;
+            of_address.connections += 1;
+            part = Some(of_address.part.clone());
         }
-        Some(Slot { connections: self.clone(), address, _share: share })
+        Some(Slot { connections: self.clone(), address, part, _share: share })
     }
 }
 
@@ -109,7 +172,15 @@ impl Connections {
 pub(crate) struct Slot {
     connections: Arc<Connections>,
     address: IpAddr,
+    part: Option<Quotas>,
     _share: Share,
+}
+
+impl Slot {
+    /// What its address may hold; `None` is all there is.
+    pub(crate) fn part(&self) -> Option<Quotas> {
+        self.part.clone()
+    }
 }
 
 impl Drop for Slot {
@@ -119,9 +190,9 @@ impl Drop for Slot {
         }
         let mut addresses =
             self.connections.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = addresses.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of_address) = addresses.get_mut(&self.address) {
+            of_address.connections -= 1;
+            if of_address.connections == 0 {
                 addresses.remove(&self.address);
             }
         }
@@ -131,6 +202,43 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn quotas(in_flight_max: usize, body_memory_max: usize, body_bytes_max: usize) -> Quotas {
+        Quotas {
+            in_flight: Quota::new(in_flight_max),
+            body_memory: Quota::new(body_memory_max),
+            body_bytes_max,
+        }
+    }
+
+    /// One address with 256 slow bodies had all shares of the requests in flight, and nobody else any.
+    #[test]
+    fn one_address_cannot_hold_more_than_half() {
+        let quotas = quotas(5, 100, 60);
+        let connections = Connections::new(9, 9, quotas.clone());
+        let admit = |address: &str| connections.try_admit(address.parse().unwrap()).unwrap();
+        let (first, second) = (admit("192.0.2.1"), admit("192.0.2.1"));
+        let (first, second) = (first.part().unwrap(), second.part().unwrap());
+        let other = admit("192.0.2.2").part().unwrap();
+        assert!(admit("127.0.0.1").part().is_none());
+
+        let held = [(); 3].map(|()| first.in_flight.try_take(1).unwrap());
+        assert!(second.in_flight.try_take(1).is_none());
+        let _others = [(); 2].map(|()| other.in_flight.try_take(1).unwrap());
+        // Its own part has room, the whole has none.
+        assert!(other.in_flight.try_take(1).is_none());
+        assert_eq!(other.in_flight.used(), 2);
+        drop(held);
+        assert_eq!(quotas.in_flight.used(), 2);
+
+        // The longest body fits.
+        let held = first.body_memory.try_take(60).unwrap();
+        assert!(!second.body_memory.has_room_for(1));
+        assert!(other.body_memory.has_room_for(40));
+        assert!(!other.body_memory.has_room_for(41));
+        drop(held);
+        assert_eq!(quotas.body_memory.used(), 0);
+    }
 
     #[test]
     fn quota_refuses_beyond_its_limit_and_takes_back() {
@@ -156,7 +264,7 @@ mod tests {
 
     #[test]
     fn one_address_cannot_take_every_connection() {
-        let connections = Connections::new(3, 1);
+        let connections = Connections::new(3, 1, quotas(1, 1, 1));
         let first = connections.try_admit("192.0.2.1".parse().unwrap()).unwrap();
         assert!(connections.try_admit("192.0.2.1".parse().unwrap()).is_none());
         assert!(connections.try_admit("::ffff:192.0.2.1".parse().unwrap()).is_none());
@@ -168,7 +276,7 @@ mod tests {
 
     #[test]
     fn loopback_may_take_every_connection() {
-        let connections = Connections::new(2, 1);
+        let connections = Connections::new(2, 1, quotas(1, 1, 1));
         let _first = connections.try_admit("127.0.0.1".parse().unwrap()).unwrap();
         let _second = connections.try_admit("127.0.0.1".parse().unwrap()).unwrap();
         assert!(connections.try_admit("127.0.0.1".parse().unwrap()).is_none());

@@ -10,10 +10,11 @@ use hyper::header::HeaderValue;
 use tallybook::error::Error;
 use tallybook_files::FileStore;
 
-use crate::admission::{Connections, Quota};
+use crate::admission::{Connections, Quota, Quotas};
 use crate::body::Body;
 use crate::engine::Engine;
 use crate::history::{Gauges, History};
+use crate::link::Link;
 use crate::meter::Meter;
 use crate::options::ServerOptions;
 use crate::reply::{self, INTERNAL, OVERLOADED, Problem, Reply, STALLED};
@@ -30,8 +31,7 @@ pub(crate) struct Api<E> {
     pub(crate) files: Option<FileStore>,
     pub(crate) options: ServerOptions,
     pub(crate) connections: Arc<Connections>,
-    pub(crate) in_flight: Arc<Quota>,
-    pub(crate) body_memory: Arc<Quota>,
+    pub(crate) quotas: Quotas,
     /// Verifications of the file store: one at a time.
     pub(crate) verifying: Arc<Quota>,
     pub(crate) draining: AtomicBool,
@@ -62,15 +62,21 @@ impl Answer {
 impl<E: Engine> Api<E> {
     pub(crate) fn new(engine: E, files: Option<FileStore>, options: ServerOptions) -> Arc<Api<E>> {
         let limits = &options.limits;
+        let body_bytes_max = limits.value_bytes_max.max(limits.batch_bytes_max);
+        let quotas = Quotas {
+            in_flight: Quota::new(limits.in_flight_max),
+            body_memory: Quota::new(limits.body_memory_bytes_max),
+            body_bytes_max: usize::try_from(body_bytes_max).unwrap_or(usize::MAX),
+        };
         Arc::new(Api {
             engine,
             files,
             connections: Connections::new(
                 limits.connections_max,
                 limits.connections_per_address_max,
+                quotas.clone(),
             ),
-            in_flight: Quota::new(limits.in_flight_max),
-            body_memory: Quota::new(limits.body_memory_bytes_max),
+            quotas,
             verifying: Quota::new(1),
             draining: AtomicBool::new(false),
             meter: Meter::default(),
@@ -90,8 +96,8 @@ impl<E: Engine> Api<E> {
     pub(crate) fn look(&self) {
         let gauges = Gauges {
             connections: self.connections.open(),
-            requests_in_flight: self.in_flight.used(),
-            body_memory_bytes: self.body_memory.used(),
+            requests_in_flight: self.quotas.in_flight.used(),
+            body_memory_bytes: self.quotas.body_memory.used(),
             write_pressure: self.engine.write_pressure(),
         };
         self.history.look(&self.engine, &self.meter, gauges);
@@ -113,13 +119,18 @@ impl<E: Engine> Api<E> {
         reply::engine_error(headers, error, &self.retry_after)
     }
 
+    /// What the client of this connection may hold.
+    pub(crate) fn quotas_of<'a>(&'a self, link: &'a Link) -> &'a Quotas {
+        link.part.as_ref().unwrap_or(&self.quotas)
+    }
+
     /// The reply, counted until it is gone if it is large; a refusal when there is no memory for it.
-    pub(crate) fn count_reply(&self, reply: Reply) -> Reply {
+    pub(crate) fn count_reply(&self, link: &Link, reply: Reply) -> Reply {
         let Body::Full(bytes) = reply.body() else { return reply };
         if bytes.len() <= SMALL_VALUE_BYTES_MAX {
             return reply;
         }
-        match self.body_memory.try_take_at_most(bytes.len()) {
+        match self.quotas_of(link).body_memory.try_take_at_most(bytes.len()) {
             None => self.refuse(reply.into_parts().0.headers, OVERLOADED),
             Some(share) => reply.map(|body| match body {
                 Body::Full(bytes) => Body::Full(counted(bytes, share)),
@@ -146,7 +157,7 @@ impl<E: Engine> Api<E> {
         work: impl FnOnce(&E) -> T + Send + 'static,
         respond: impl FnOnce(&Api<E>, T) -> Reply + 'static,
     ) -> Answer {
-        let Some(share) = self.in_flight.try_take(1) else {
+        let Some(share) = self.quotas.in_flight.try_take(1) else {
             return Answer::Ready(self.refuse(HeaderMap::new(), OVERLOADED));
         };
         let api = self.clone();

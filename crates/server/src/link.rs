@@ -8,6 +8,8 @@ use std::task::Waker;
 
 use socket2::Socket;
 
+use crate::admission::Quotas;
+
 /// Why a connection is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expired {
@@ -48,6 +50,8 @@ pub(crate) struct Link {
     pub(crate) expired: Cell<Option<Expired>>,
     /// Wakes the connection's task.
     pub(crate) waker: RefCell<Option<Waker>>,
+    /// What the address of the client may hold; `None` is all there is.
+    pub(crate) part: Option<Quotas>,
     /// Another handle of the socket, where something needs to know whether the client is still there.
     pub(crate) peer: OnceCell<Socket>,
 }

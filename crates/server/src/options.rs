@@ -119,10 +119,11 @@ pub struct Limits {
     pub connections_max: usize,
     /// Most connections from one address that isn't loopback. Default 256.
     pub connections_per_address_max: usize,
-    /// Most requests that wait for a body, the disk or the reader of a stream at once; more are answered 503. Default 256.
+    /// Most requests that wait for a body, the disk or the reader of a stream at once; more are answered 503. One
+    /// address that isn't loopback has at most half of them with bodies and streams. Default 256.
     pub in_flight_max: usize,
     /// Memory for bodies being received, and for values above 64 KiB while they are sent; what goes beyond it is
-    /// answered 503. Default 256 MiB.
+    /// answered 503. One address that isn't loopback has at most half of it, or the longest body. Default 256 MiB.
     pub body_memory_bytes_max: usize,
     /// A value up to this size is written by the thread that read it. Default 64 KiB.
     pub inline_value_bytes_max: usize,

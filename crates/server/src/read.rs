@@ -19,6 +19,7 @@ use crate::body::Body;
 use crate::byte_range::ByteRange;
 use crate::conditions::{self, Conditions, Verdict};
 use crate::engine::Engine;
+use crate::link::Link;
 use crate::query::Key;
 use crate::reply::{
     self, NOT_FOUND, OCTETS, PRECONDITION, Problem, Reply, announce_length, bad_request, describe,
@@ -27,7 +28,13 @@ use crate::reply::{
 use crate::value_memory::{counted, read_within};
 
 /// `GET /v0/entity`: the raw value and nothing else.
-pub(crate) fn get_entity<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: Key) -> Answer {
+pub(crate) fn get_entity<E: Engine>(
+    api: &Arc<Api<E>>,
+    link: &Link,
+    headers: HeaderMap,
+    key: Key,
+) -> Answer {
+    let memory = &api.quotas_of(link).body_memory;
     let respond = |api: &Api<E>, mut headers: HeaderMap, value: Result<Option<Bytes>>| match value {
         Ok(Some(value)) => {
             headers.clear();
@@ -37,9 +44,9 @@ pub(crate) fn get_entity<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: 
         Ok(None) => reply::empty(StatusCode::NOT_FOUND, headers),
         Err(error) => api.engine_error(headers, &error),
     };
-    match get_value(&api.engine, &api.body_memory, &key, false) {
+    match get_value(&api.engine, memory, &key, false) {
         Err(Error::WouldWait) => {
-            let memory = api.body_memory.clone();
+            let memory = memory.clone();
             api.on_pool(
                 move |engine| get_value(engine, &memory, &key, true),
                 move |api, value| respond(api, headers, value),
@@ -125,14 +132,20 @@ fn with_head<E: Engine>(
 }
 
 /// `GET /kv/{key}`, with conditions and ranges.
-pub(crate) fn get<E: Engine>(api: &Arc<Api<E>>, headers: HeaderMap, key: Key) -> Answer {
+pub(crate) fn get<E: Engine>(
+    api: &Arc<Api<E>>,
+    link: &Link,
+    headers: HeaderMap,
+    key: Key,
+) -> Answer {
+    let memory = &api.quotas_of(link).body_memory;
     let conditions = match read_conditions(&headers) {
         Ok(conditions) => conditions,
         Err(problem) => return Answer::Ready(api.refuse(headers, problem)),
     };
-    match look(&api.engine, &api.body_memory, &conditions, &key, false) {
+    match look(&api.engine, memory, &conditions, &key, false) {
         Err(Error::WouldWait) => {
-            let (asked, memory) = (conditions.clone(), api.body_memory.clone());
+            let (asked, memory) = (conditions.clone(), memory.clone());
             api.on_pool(
                 move |engine| look(engine, &memory, &asked, &key, true),
                 move |api, seen| value_reply(api, headers, &conditions, seen),

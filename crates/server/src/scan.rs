@@ -54,7 +54,7 @@ pub(crate) fn entities<E: Engine>(
         }
         Err(problem) => return Answer::Ready(api.refuse(headers, problem)),
     };
-    let memory = api.body_memory.clone();
+    let memory = api.quotas_of(link).body_memory.clone();
     stream::answer(api, link, headers, OCTETS, move |engine| {
         Ok(Box::new(Raw { records: Source::of(engine, options, usize::MAX, memory)? }))
     })
@@ -72,7 +72,7 @@ pub(crate) fn list<E: Engine>(
         Err(problem) => return Answer::Ready(api.refuse(headers, problem)),
     };
     let content_type = if listing.raw { OCTETS } else { NDJSON };
-    let memory = api.body_memory.clone();
+    let memory = api.quotas_of(link).body_memory.clone();
     stream::answer(api, link, headers, content_type, move |engine| {
         let Listing { options, limit, heads, raw } = listing;
         Ok(if heads {

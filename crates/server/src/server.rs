@@ -95,7 +95,7 @@ impl<E: Engine> Server<E> {
         let api = Api::new(engine, files, options);
         let door = |(listener, address)| {
             let (s3, files) = (api.options.s3.as_ref()?, api.files.clone()?);
-            let quotas = (api.in_flight.clone(), api.body_memory.clone());
+            let quotas = (api.quotas.in_flight.clone(), api.quotas.body_memory.clone());
             let retry_after = api.retry_after().clone();
             Some((listener, address, Door::new(s3, files, quotas.0, quotas.1, retry_after)))
         };
@@ -223,7 +223,9 @@ fn spawn_crew<E: Engine>(
     let (crew, inboxes) = Crew::new(count);
     let connections = match kind {
         Listener::Data | Listener::S3 => api.connections.clone(),
-        Listener::Admin => Connections::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX),
+        Listener::Admin => {
+            Connections::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX, api.quotas.clone())
+        }
     };
     let spawn = |(index, inbox)| {
         let worker = Worker {

@@ -166,7 +166,7 @@ impl<E: Engine> Shared<E> {
             Err(problem) => return self.refuse(headers, problem),
         };
         match method {
-            Method::GET => read::get_entity(&self.api, headers, key).into(),
+            Method::GET => read::get_entity(&self.api, &self.link, headers, key).into(),
             Method::HEAD => read::head_entity(&self.api, headers, key).into(),
             Method::PUT => self.put(Mutation::entity(&self.api, Verb::Put, key, headers), body),
             _ => self.delete(Mutation::entity(&self.api, Verb::Delete, key, headers)),
@@ -197,7 +197,7 @@ impl<E: Engine> Shared<E> {
             Err(problem) => return self.refuse(headers, problem),
         };
         let verb = match method {
-            Method::GET => return read::get(&self.api, headers, key).into(),
+            Method::GET => return read::get(&self.api, &self.link, headers, key).into(),
             Method::HEAD => return read::head(&self.api, headers, key).into(),
             Method::PUT => Verb::Put,
             _ => Verb::Delete,
@@ -228,7 +228,7 @@ impl<E: Engine> Shared<E> {
         let api = &self.api;
         if uri.path() == "/files" {
             return match method {
-                Method::GET => files::list(api, files, headers, uri.query()).into(),
+                Method::GET => files::list(api, files, &self.link, headers, uri.query()).into(),
                 Method::POST => files::verify(api, files, &self.link, headers, uri.query()).into(),
                 _ => method_not_allowed(headers, "GET, POST").into(),
             };
@@ -258,7 +258,7 @@ impl<E: Engine> Shared<E> {
     }
 
     fn receive(&self, purpose: Purpose, body: Incoming, bytes_max: u64) -> State {
-        match upload::admit(&self.api, &body, bytes_max) {
+        match upload::admit(&self.api, &self.link, &body, bytes_max) {
             Ok(()) => State::Receiving(Upload::new(body, bytes_max, purpose)),
             Err(problem) => self.refuse(HeaderMap::new(), problem),
         }

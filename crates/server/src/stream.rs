@@ -66,7 +66,7 @@ pub(crate) fn answer<E: Engine>(
     content_type: HeaderValue,
     open: impl FnOnce(&E) -> Result<Box<dyn Produce>> + Send + 'static,
 ) -> Answer {
-    let Some(in_flight) = api.in_flight.try_take(1) else {
+    let Some(in_flight) = api.quotas_of(link).in_flight.try_take(1) else {
         return Answer::Ready(api.refuse(headers, OVERLOADED));
     };
     let (api, link) = (api.clone(), link.clone());

@@ -16,7 +16,7 @@ use http_body::Body as _;
 use hyper::HeaderMap;
 use hyper::body::Incoming;
 
-use crate::admission::Share;
+use crate::admission::{Quota, Share};
 use crate::api::{Answer, Api};
 use crate::batch::Batch;
 use crate::engine::Engine;
@@ -57,6 +57,7 @@ pub(crate) struct Upload {
 /// What to do before a body is read.
 pub(crate) fn admit<E: Engine>(
     api: &Api<E>,
+    link: &Link,
     body: &Incoming,
     bytes_max: u64,
 ) -> Result<(), Problem> {
@@ -66,7 +67,7 @@ pub(crate) fn admit<E: Engine>(
     }
     api.check_stall()?;
     let announced = usize::try_from(announced).map_err(|_| TOO_LARGE)?;
-    if !api.body_memory.has_room_for(announced) {
+    if !api.quotas_of(link).body_memory.has_room_for(announced) {
         return Err(OVERLOADED);
     }
     Ok(())
@@ -108,12 +109,13 @@ impl Upload {
         (body, first): (Incoming, Bytes),
         purpose: Purpose,
     ) -> Answer {
-        let Some(in_flight) = api.in_flight.try_take(1) else {
+        let Some(in_flight) = api.quotas_of(link).in_flight.try_take(1) else {
             return refuse(api, OVERLOADED);
         };
         let (api, link, bytes_max) = (api.clone(), link.clone(), self.bytes_max);
         Answer::Later(Box::pin(async move {
-            let collected = collect(&api, body, bytes_max, first).await;
+            let memory = &api.quotas_of(&link).body_memory;
+            let collected = collect(memory, body, bytes_max, first).await;
             drop(in_flight);
             match collected {
                 Ok((body, memory)) => {
@@ -130,13 +132,13 @@ fn refuse<E: Engine>(api: &Api<E>, problem: Problem) -> Answer {
     Answer::Ready(api.refuse(HeaderMap::new(), problem))
 }
 
-async fn collect<E: Engine>(
-    api: &Api<E>,
+async fn collect(
+    memory: &Arc<Quota>,
     mut body: Incoming,
     bytes_max: u64,
     first: Bytes,
 ) -> Result<(Bytes, Share), Problem> {
-    let mut memory = api.body_memory.try_take(0).ok_or(OVERLOADED)?;
+    let mut memory = memory.try_take(0).ok_or(OVERLOADED)?;
     let mut collected = BytesMut::with_capacity(COLLECT_BYTES_MIN.max(first.len()));
     let mut next = Some(Ok(first));
     while let Some(data) = next {

@@ -215,7 +215,7 @@ impl<E: Engine> Local<E> {
     fn spawn(self: &Rc<Self>, stream: TcpStream, slot: Slot) {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
-        let link = Rc::new(Link::default());
+        let link = Rc::new(Link { part: slot.part(), ..Link::default() });
         let watchdog = Watchdog::new(Instant::now());
         self.served.borrow_mut().insert(id, Watched { link: link.clone(), watchdog });
         let guard = Served { local: self.clone(), id, _slot: slot };

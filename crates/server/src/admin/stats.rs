@@ -14,8 +14,8 @@ pub(crate) fn stats<E: Engine>(api: &Api<E>, headers: HeaderMap) -> Reply {
     let mut figures = store_figures(&api.engine.stats());
     figures["write_pressure"] = json!(api.engine.write_pressure());
     figures["connections"] = json!(api.connections.open());
-    figures["requests_in_flight"] = json!(api.in_flight.used());
-    figures["body_memory_bytes"] = json!(api.body_memory.used());
+    figures["requests_in_flight"] = json!(api.quotas.in_flight.used());
+    figures["body_memory_bytes"] = json!(api.quotas.body_memory.used());
     json_reply(headers, &figures)
 }
 

@@ -1,5 +1,6 @@
 //! `GET /files`: a page of names in byte order, as JSON, or what the store holds in all.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -12,6 +13,7 @@ use tallybook_files::{FileStore, ListEntry, ListOptions, Page, Stat, hex};
 use super::file_error;
 use crate::api::{Answer, Api};
 use crate::engine::Engine;
+use crate::link::Link;
 use crate::query::{parameters, percent_decode};
 use crate::reply::{Problem, bad_request, json_reply};
 use crate::scan::BAD_ESCAPE;
@@ -29,10 +31,11 @@ pub(crate) enum Asked {
 pub(crate) fn list<E: Engine>(
     api: &Arc<Api<E>>,
     files: &FileStore,
+    link: &Rc<Link>,
     headers: HeaderMap,
     query: Option<&str>,
 ) -> Answer {
-    let files = files.clone();
+    let (files, link) = (files.clone(), link.clone());
     match asked(query) {
         Err(problem) => Answer::Ready(api.refuse(headers, problem)),
         Ok(Asked::Totals) => {
@@ -41,7 +44,7 @@ pub(crate) fn list<E: Engine>(
         Ok(Asked::Page(options)) => api.on_pool(
             move |_| files.list(options),
             move |api, page| match page {
-                Ok(page) => api.count_reply(json_reply(headers, &page_json(page))),
+                Ok(page) => api.count_reply(&link, json_reply(headers, &page_json(page))),
                 Err(error) => file_error(api, headers, &error),
             },
         ),

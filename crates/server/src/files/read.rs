@@ -79,7 +79,7 @@ pub(crate) fn get<E: Engine>(
         Ok(conditions) => conditions,
         Err(bad) => return Answer::Ready(api.refuse(headers, bad_request(bad.0))),
     };
-    let Some(in_flight) = api.in_flight.try_take(1) else {
+    let Some(in_flight) = api.quotas_of(link).in_flight.try_take(1) else {
         return Answer::Ready(api.refuse(headers, OVERLOADED));
     };
     let (api, link, files) = (api.clone(), link.clone(), files.clone());

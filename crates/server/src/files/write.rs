@@ -81,8 +81,9 @@ pub(crate) fn put<E: Engine>(
     let level = asked.level;
     options.durability = Some(level.durability(api.options.interval_ms));
     options.size = body.size_hint().exact();
-    let Some(in_flight) = api.in_flight.try_take(1) else { return refuse(OVERLOADED) };
-    let Some(memory) = api.body_memory.try_take(INTAKE_BYTES) else { return refuse(OVERLOADED) };
+    let quotas = api.quotas_of(link);
+    let Some(in_flight) = quotas.in_flight.try_take(1) else { return refuse(OVERLOADED) };
+    let Some(memory) = quotas.body_memory.try_take(INTAKE_BYTES) else { return refuse(OVERLOADED) };
     let (api, link, files) = (api.clone(), link.clone(), files.clone());
     Answer::Later(Box::pin(async move {
         let opened = Intake::open(move || {

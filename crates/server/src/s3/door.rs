@@ -121,7 +121,8 @@ impl Door {
     }
 
     async fn reply(self: Arc<Self>, link: Rc<Link>, request: Request<Incoming>) -> Reply {
-        let Some(share) = self.in_flight.try_take(1) else {
+        let in_flight = link.part.as_ref().map_or(&self.in_flight, |part| &part.in_flight);
+        let Some(share) = in_flight.try_take(1) else {
             let mut reply = explain(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "SlowDown",

@@ -1,6 +1,7 @@
 //! More than the server takes: it says so at once, says when to come back, and health goes on.
 
 use std::io::Write;
+use std::net::{IpAddr, UdpSocket};
 
 use tallybook::error::Error;
 
@@ -36,6 +37,45 @@ fn requests_beyond_those_in_flight_are_refused() {
         assert_eq!(client.reply("GET").body, b"v");
     }
     assert_eq!(client.get("/v0/entity?id=k").body, b"v");
+}
+
+/// An address of this machine that isn't loopback, if it has one. Nothing is sent.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}
+
+/// One address with as many slow bodies as there may be requests in flight had others refused for hours.
+#[test]
+fn slow_bodies_and_streams_of_one_address_leave_half_to_others() {
+    let Some(address) = own_address() else {
+        eprintln!("not tested: this machine has no address but loopback");
+        return;
+    };
+    let mut limited = options();
+    limited.listen = "0.0.0.0:0".parse().unwrap();
+    limited.allow_insecure = true;
+    limited.limits.in_flight_max = 4;
+    let running = start_with(limited);
+    let far = || Client::connect((address, running.data.port()).into());
+    let slow = |mut client: Client| {
+        client.send("PUT /kv/k HTTP/1.1\r\nHost: t\r\nContent-Length: 6\r\n\r\nabc");
+        client
+    };
+    let mut held = vec![slow(far()), slow(far())];
+    running.wait_for_figure("requests_in_flight", 2);
+    assert_unavailable(&slow(far()).reply("PUT"), "overloaded");
+    assert_unavailable(&far().get("/kv"), "overloaded");
+    let near = || Client::connect(([127, 0, 0, 1], running.data.port()).into());
+    assert_eq!(near().get("/kv").status, 200);
+    held.extend([slow(near()), slow(near())]);
+    running.wait_for_figure("requests_in_flight", 4);
+    assert_unavailable(&near().get("/kv"), "overloaded");
+    for client in &mut held {
+        client.send("def");
+        assert_eq!(client.reply("PUT").status, 201);
+    }
 }
 
 #[test]

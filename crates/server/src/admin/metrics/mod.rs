@@ -62,8 +62,8 @@ impl Scrape {
             process: Process::read(),
             limits: api.options.limits.clone(),
             connections: api.connections.open() as u64,
-            in_flight: api.in_flight.used() as u64,
-            body_memory_bytes: api.body_memory.used() as u64,
+            in_flight: api.quotas.in_flight.used() as u64,
+            body_memory_bytes: api.quotas.body_memory.used() as u64,
             write_pressure: api.engine.write_pressure(),
             is_read_only: api.engine.read_only_cause().is_some(),
         }
