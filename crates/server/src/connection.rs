@@ -104,6 +104,10 @@ pub(crate) async fn serve<E: Engine>(
         Ending::Done(done) => {
             if let Err(error) = done {
                 tracing::debug!(%error, "connection ended early");
+                if link.ends_answer.get() {
+                    // An end in order would tell the client that it has the whole answer.
+                    return;
+                }
             }
             wire.refusal()
         }

@@ -42,6 +42,8 @@ pub(crate) struct Link {
     pub(crate) metered: Cell<(u64, u64)>,
     /// The socket takes no more for now.
     pub(crate) write_blocked: Cell<bool>,
+    /// The answer has neither length nor chunks, as HTTP/1.0 has none: the connection's end is its end.
+    pub(crate) ends_answer: Cell<bool>,
     /// The filter stands inside a request's body.
     pub(crate) in_body: Cell<bool>,
     /// The filter holds the beginning of a head.

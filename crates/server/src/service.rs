@@ -12,12 +12,13 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::service::Service;
-use hyper::{HeaderMap, Method, Request, Uri};
+use hyper::{HeaderMap, Method, Request, Uri, Version};
 use tallybook::key::KEY_BYTES_MAX;
 use tallybook_files::FileStore;
 
 use crate::api::{Answer, Api};
 use crate::batch::Batch;
+use crate::body::Body;
 use crate::engine::Engine;
 use crate::link::Link;
 use crate::meter::Operation;
@@ -74,15 +75,16 @@ impl<E: Engine> Service<Request<Incoming>> for Requests<E> {
         Link::add(&shared.link.started, 1);
         shared.link.body_unread.set(!request.body().is_end_stream());
         let started = Instant::now();
+        let is_http_10 = request.version() == Version::HTTP_10;
         if let Some(door) = &shared.door {
             let answer = door.clone().answer(shared.link.clone(), request);
             let (operation, state) = (Some(Operation::S3), State::Later(Box::pin(answer)));
-            return Answering { shared, started, operation, state };
+            return Answering { shared, started, is_http_10, operation, state };
         }
         let (parts, body) = request.into_parts();
         let head = Head { method: parts.method, uri: parts.uri, headers: parts.headers };
         let (operation, state) = (shared.operation(&head), shared.route(head, body));
-        Answering { shared, started, operation, state }
+        Answering { shared, started, is_http_10, operation, state }
     }
 }
 
@@ -300,6 +302,7 @@ fn readable(head: Head, answer: impl FnOnce(HeaderMap) -> Reply) -> State {
 pub(crate) struct Answering<E> {
     shared: Rc<Shared<E>>,
     started: Instant,
+    is_http_10: bool,
     operation: Option<Operation>,
     state: State,
 }
@@ -330,7 +333,7 @@ impl<E: Engine> Future for Answering<E> {
     type Output = Result<Reply, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Answering { shared, started, operation, state } = &mut *self;
+        let Answering { shared, started, is_http_10, operation, state } = &mut *self;
         let Shared { api, link, .. } = &**shared;
         let mut reply = loop {
             match state {
@@ -342,6 +345,9 @@ impl<E: Engine> Future for Answering<E> {
         if link.body_unread.get() {
             // Whether hyper could pass over the rest of the body depends on how much of it has come.
             reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if *is_http_10 && matches!(reply.body(), Body::Stream(_)) {
+            link.ends_answer.set(true);
         }
         Link::add(&link.answered, 1);
         if let Some(operation) = *operation {

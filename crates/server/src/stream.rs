@@ -2,8 +2,9 @@
 //!
 //! The engine is read on the pool, a batch at a time, and while one batch is sent the next is read:
 //! two batches are all there is in memory, and a slow reader holds no thread. The first batch is read
-//! before the reply begins, so that an error there still has a status; a later one cuts the connection.
-//! Where there is no memory for a large value, the first batch is refused and a later one waits.
+//! before the reply begins, so that an error there still has a status; a later one cuts the connection,
+//! with a reset where its end would pass for the end of the records (HTTP/1.0). Where there is no memory
+//! for a large value, the first batch is refused and a later one waits.
 
 use std::fmt::Display;
 use std::pin::Pin;

@@ -7,6 +7,8 @@
 //! every value and gathers without a bound.
 //!
 //! hyper's shutdown only flushes. The connection ends in `finish`, which has the last word.
+//!
+//! Invariant: an answer whose end is the connection's is whole, or the connection is reset.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -16,6 +18,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -59,6 +62,8 @@ pub(crate) struct Wire {
     peer_done: bool,
     gathered: Vec<u8>,
     gathered_sent: usize,
+    /// Closing the socket resets the connection.
+    is_reset_by_close: bool,
 }
 
 impl Wire {
@@ -75,6 +80,7 @@ impl Wire {
             peer_done: false,
             gathered: Vec::new(),
             gathered_sent: 0,
+            is_reset_by_close: false,
         }
     }
 
@@ -112,6 +118,9 @@ impl Wire {
         }
         let last_write = async {
             poll_fn(|cx| self.poll_send_gathered(cx)).await?;
+            if self.is_reset_by_close {
+                SockRef::from(&self.stream).set_linger(None)?;
+            }
             self.stream.shutdown().await
         };
         if !matches!(tokio::time::timeout(LAST_WRITE, last_write).await, Ok(Ok(()))) {
@@ -188,6 +197,14 @@ impl Wire {
     fn note_read(&mut self, count: usize) {
         self.peer_done = count == 0;
         Link::add(&self.link.bytes_in, count as u64);
+    }
+
+    /// Has the connection reset by whoever closes it before `finish` does, be it the system after a kill.
+    fn reset_by_close(&mut self) {
+        match self.stream.set_zero_linger() {
+            Ok(()) => self.is_reset_by_close = true,
+            Err(error) => tracing::debug!(%error, "a cut answer would look whole"),
+        }
     }
 
     fn poll_send_gathered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -279,6 +296,9 @@ impl Write for Wire {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if this.link.ends_answer.get() && !this.is_reset_by_close {
+            this.reset_by_close();
+        }
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
         let gather = !this.gathered.is_empty() || this.link.more_to_write();
         if gather && this.gathered.len() + total <= GATHERED_BYTES_MAX {

@@ -50,6 +50,22 @@ fn long_stream_is_sent_to_its_end() {
 }
 
 #[test]
+fn range_of_an_old_client_that_is_cut_at_the_limit_does_not_look_whole() {
+    let mut limited = options();
+    limited.timeouts.drain_ms = 50;
+    let mut running = start_with(limited);
+    for index in 0..3000 {
+        running.engine.store.put(format!("{index:04}").as_bytes(), &[b'v'; 10_000]).unwrap();
+    }
+    let mut client = running.client();
+    client.send("GET /v0/entities?start=0 HTTP/1.0\r\n\r\n");
+    running.wait_for_figure("requests_in_flight", 1);
+    running.stop();
+    let (reply, is_reset) = client.read_to_end_or_reset();
+    assert!(is_reset && reply.len() < 3000 * 10_000, "an end in order after {}", reply.len());
+}
+
+#[test]
 fn upload_under_way_is_taken() {
     let mut running = start();
     let mut client = running.client();

@@ -280,10 +280,15 @@ impl Client {
 
     /// Reads to the connection's end; fails if it stays open.
     pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
+        self.read_to_end_or_reset().0
+    }
+
+    /// The same, and whether the end was a reset.
+    pub(crate) fn read_to_end_or_reset(&mut self) -> (Vec<u8>, bool) {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
-            Ok(_) => rest,
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => rest,
+            Ok(_) => (rest, false),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => (rest, true),
             Err(error) => panic!("the connection stays open: {error}"),
         }
     }

@@ -44,11 +44,26 @@ fn old_clients_get_a_range_that_ends_with_the_connection() {
     fill(&running, 3, 2);
     let mut client = running.client();
     client.send("GET /v0/entities?start=0 HTTP/1.0\r\n\r\n");
-    let reply = String::from_utf8(client.read_to_end()).unwrap();
+    let (reply, is_reset) = client.read_to_end_or_reset();
+    assert!(!is_reset);
+    let reply = String::from_utf8(reply).unwrap();
     let (head, body) = reply.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.0 200 OK\r\n"));
     assert!(!head.contains("chunked"));
     assert_eq!(body, "000000\naa000001\nbb000002\ncc");
+}
+
+#[test]
+fn long_range_of_an_old_client_ends_in_order() {
+    let running = start();
+    fill(&running, 2000, 10_000);
+    for target in ["/v0/entities?start=0", "/kv?format=raw"] {
+        let mut client = running.client();
+        client.send(format!("GET {target} HTTP/1.0\r\n\r\n"));
+        let (reply, is_reset) = client.read_to_end_or_reset();
+        let body = reply.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        assert_eq!((reply.len() - body, is_reset), (2000 * 10_007, false), "{target}");
+    }
 }
 
 #[test]
@@ -94,6 +109,24 @@ fn damage_before_the_first_record_has_a_status_and_later_cuts_the_stream() {
     assert!(reply.is_cut);
     assert!(reply.chunks.len() <= 300);
     client.assert_closed();
+}
+
+/// A client of HTTP/1.0, or a proxy that speaks it, knows the end of a range by the connection's end: a
+/// range that was cut looked whole to it.
+#[test]
+fn damage_later_resets_the_connection_of_an_old_client() {
+    let running = start();
+    fill(&running, 500, 10_000);
+    let damage = Error::corruption("x".as_ref(), 1, "checksum");
+    running.engine.set(Fault::ErrorAfter(300, damage));
+    for target in ["/v0/entities?start=0", "/kv?format=raw"] {
+        for keep_alive in ["", "Connection: keep-alive\r\n"] {
+            let mut client = running.client();
+            client.send(format!("GET {target} HTTP/1.0\r\n{keep_alive}\r\n"));
+            let (reply, is_reset) = client.read_to_end_or_reset();
+            assert!(is_reset, "{target}: an end in order after {} bytes", reply.len());
+        }
+    }
 }
 
 fn lines(body: &[u8]) -> Vec<Value> {

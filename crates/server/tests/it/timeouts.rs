@@ -93,6 +93,20 @@ fn reader_that_takes_nothing_is_cut_off() {
 }
 
 #[test]
+fn old_reader_that_takes_nothing_is_not_told_that_it_has_all() {
+    let running = start_with(short());
+    for index in 0..3000 {
+        running.engine.store.put(format!("{index:04}").as_bytes(), &[b'v'; 10_000]).unwrap();
+    }
+    let mut client = running.client();
+    client.send("GET /v0/entities?start=0 HTTP/1.0\r\n\r\n");
+    running.wait_for_figure("connections", 1);
+    running.wait_for_figure("connections", 0);
+    let (reply, is_reset) = client.read_to_end_or_reset();
+    assert!(is_reset && reply.len() < 3000 * 10_000, "an end in order after {}", reply.len());
+}
+
+#[test]
 fn request_that_waits_for_the_engine_is_not_timed_out() {
     use crate::faults::Fault;
     let running = start_with(short());
