@@ -44,7 +44,9 @@ pub(crate) struct Link {
     pub(crate) write_blocked: Cell<bool>,
     /// The answer has neither length nor chunks, as HTTP/1.0 has none: the connection's end is its end.
     pub(crate) ends_answer: Cell<bool>,
-    /// The filter stands inside a request's body.
+    /// hyper asks for more, and the socket has nothing.
+    pub(crate) read_blocked: Cell<bool>,
+    /// The filter stands inside the body of the last request whose head passed.
     pub(crate) in_body: Cell<bool>,
     /// The filter holds the beginning of a head.
     pub(crate) in_head: Cell<bool>,

@@ -102,8 +102,7 @@ fn phase(link: &Link) -> Phase {
     if link.write_blocked.get() {
         Phase::Sending
     } else if link.answered.get() < heads || link.streaming.get() {
-        let awaits_body = link.in_body.get() && link.answered.get() < link.started.get();
-        if awaits_body { Phase::Body(heads) } else { Phase::Working }
+        if awaits_body(link) { Phase::Body(heads) } else { Phase::Working }
     } else if link.in_head.get() {
         Phase::Head(heads)
     } else if heads == 0 {
@@ -111,6 +110,14 @@ fn phase(link: &Link) -> Phase {
     } else {
         Phase::Idle(heads)
     }
+}
+
+/// Whether the request under way waits for its own body, and for the client to send it: behind it the
+/// body of a later one may have begun, and while its handler takes nothing, hyper reads nothing.
+fn awaits_body(link: &Link) -> bool {
+    let is_under_way = link.answered.get() < link.started.get();
+    let is_the_last = link.started.get() == link.heads.get();
+    is_under_way && is_the_last && link.in_body.get() && link.read_blocked.get()
 }
 
 #[cfg(test)]
@@ -173,11 +180,41 @@ mod tests {
             link.heads.set(1);
             link.started.set(1);
             link.in_body.set(true);
+            link.read_blocked.set(true);
             watch(&link, |_| Link::add(&link.bytes_in, bytes_per_look))
         };
         assert!(matches!(body(0), Some((225, Expired::MidRequest))));
         assert!(matches!(body(1), Some((225, Expired::MidRequest))));
         assert_eq!(body(30), None);
+    }
+
+    #[test]
+    fn body_that_we_do_not_take_is_not_held_against_the_client() {
+        let link = Link::default();
+        link.heads.set(1);
+        link.started.set(1);
+        link.in_body.set(true);
+        assert_eq!(watch(&link, |_| ()), None);
+        // From when it is taken again, its time runs anew.
+        let expired = watch(&link, |ms| link.read_blocked.set(ms > 500));
+        assert_eq!(expired, Some((725, Expired::MidRequest)));
+    }
+
+    #[test]
+    fn body_of_a_later_request_waits_for_the_one_under_way() {
+        let link = Link::default();
+        link.heads.set(2);
+        link.started.set(1);
+        link.in_body.set(true);
+        link.read_blocked.set(true);
+        assert_eq!(watch(&link, |_| ()), None);
+        let expired = watch(&link, |ms| {
+            if ms == 500 {
+                link.answered.set(1);
+                link.started.set(2);
+            }
+        });
+        assert_eq!(expired, Some((700, Expired::MidRequest)));
     }
 
     #[test]

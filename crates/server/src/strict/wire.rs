@@ -157,6 +157,35 @@ impl Wire {
         scan.release
     }
 
+    /// Gives hyper what it may see.
+    fn poll_read_released(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut cursor: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if self.held_seen < self.held_released {
+                let count = cursor.remaining().min(self.held_released - self.held_seen);
+                cursor.put_slice(&self.held[self.held_seen..self.held_seen + count]);
+                self.held_seen += count;
+                return Poll::Ready(Ok(()));
+            }
+            if self.violation.is_some() || self.peer_done {
+                self.violation_reached = self.violation.is_some();
+                return Poll::Ready(Ok(()));
+            }
+            if self.held_seen == self.held.len() {
+                self.held.clear();
+                (self.held_seen, self.held_released) = (0, 0);
+                if ready!(self.poll_read_direct(cx, &mut cursor))? {
+                    return Poll::Ready(Ok(()));
+                }
+            } else {
+                ready!(self.poll_read_held(cx))?;
+            }
+        }
+    }
+
     /// Reads into hyper's buffer; true if something is released there, or the stream is at its end.
     fn poll_read_direct(
         &mut self,
@@ -254,30 +283,12 @@ impl Read for Wire {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        mut cursor: ReadBufCursor<'_>,
+        cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        loop {
-            if this.held_seen < this.held_released {
-                let count = cursor.remaining().min(this.held_released - this.held_seen);
-                cursor.put_slice(&this.held[this.held_seen..this.held_seen + count]);
-                this.held_seen += count;
-                return Poll::Ready(Ok(()));
-            }
-            if this.violation.is_some() || this.peer_done {
-                this.violation_reached = this.violation.is_some();
-                return Poll::Ready(Ok(()));
-            }
-            if this.held_seen == this.held.len() {
-                this.held.clear();
-                (this.held_seen, this.held_released) = (0, 0);
-                if ready!(this.poll_read_direct(cx, &mut cursor))? {
-                    return Poll::Ready(Ok(()));
-                }
-            } else {
-                ready!(this.poll_read_held(cx))?;
-            }
-        }
+        let read = this.poll_read_released(cx, cursor);
+        this.link.read_blocked.set(read.is_pending());
+        read
     }
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use tallybook_server::ServerOptions;
 
-use crate::harness::{options, start_with};
+use crate::faults::Fault;
+use crate::files::{bytes, file_store};
+use crate::harness::{options, start_with, start_with_files};
 
 fn short() -> ServerOptions {
     let mut options = options();
@@ -108,7 +110,6 @@ fn old_reader_that_takes_nothing_is_not_told_that_it_has_all() {
 
 #[test]
 fn request_that_waits_for_the_engine_is_not_timed_out() {
-    use crate::faults::Fault;
     let running = start_with(short());
     running.client().put("/kv/k", b"v");
     running.engine.set(Fault::Gate);
@@ -119,4 +120,51 @@ fn request_that_waits_for_the_engine_is_not_timed_out() {
     std::thread::sleep(Duration::from_millis(1000));
     running.engine.set(Fault::None);
     assert_eq!(client.reply("GET").body, b"v");
+}
+
+/// The body that had begun was that of the second request, and the first was dropped for it.
+#[test]
+fn request_received_whole_is_not_timed_out_by_the_body_of_the_next() {
+    let mut options = options();
+    options.timeouts.body_idle_ms = 1000;
+    let running = start_with(options);
+    running.engine.set(Fault::Gate);
+    let mut client = running.client();
+    client.send(
+        "PUT /kv/a HTTP/1.1\r\nHost: t\r\nx-tallybook-durability: sync\r\nContent-Length: 1\r\n\r\nv\
+         PUT /kv/b HTTP/1.1\r\nHost: t\r\nContent-Length: 6\r\n\r\nabc",
+    );
+    running.engine.wait_for_arrivals(1);
+    std::thread::sleep(Duration::from_millis(2500));
+    running.engine.set(Fault::None);
+    assert_eq!(client.reply("PUT").status, 201);
+    client.send("def");
+    assert_eq!(client.reply("PUT").status, 201);
+    assert_eq!(client.get("/kv/b").body, b"abcdef");
+}
+
+/// While an upload waited for a thread or the disk, its client was held up by our own window, and was
+/// answered 408 for it.
+#[test]
+fn upload_that_waits_for_a_thread_is_not_timed_out() {
+    let mut options = options();
+    (options.threads, options.pool_threads) = (1, 1);
+    options.timeouts.body_idle_ms = 1000;
+    let dir = tempfile::tempdir().unwrap();
+    let running = start_with_files(options, file_store(dir.path()));
+    running.client().put("/kv/k", b"v");
+    running.engine.set(Fault::Gate);
+    let mut holder = running.client();
+    holder.send("GET /kv/k HTTP/1.1\r\nHost: t\r\n\r\n");
+    running.engine.wait_for_arrivals(1);
+    let body = bytes(1, 20 << 20);
+    let mut client = running.client();
+    std::thread::scope(|scope| {
+        let upload = scope.spawn(|| client.put("/files/f", &body));
+        std::thread::sleep(Duration::from_millis(2500));
+        running.engine.set(Fault::None);
+        assert_eq!(upload.join().unwrap().status, 201);
+    });
+    assert_eq!(holder.reply("GET").body, b"v");
+    assert!(running.client().get("/files/f").body == body);
 }
