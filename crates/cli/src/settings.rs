@@ -22,7 +22,9 @@ use tallybook_server::{
 use crate::admin::read_token;
 use crate::exit::UsageError;
 use crate::log::LogFormat;
-use crate::units::{AdminAddress, ByteCount, CompressionName, DurabilityName, ReadingName, Span};
+use crate::units::{
+    AdminAddress, ByteCount, CompressionName, DurabilityName, HostNames, ReadingName, Span,
+};
 
 /// What every variable's name starts with.
 const VARIABLE_PREFIX: &str = "TALLYBOOK_";
@@ -209,6 +211,12 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     allow_insecure: bool,
 
+    /// Names, with commas in between, that requests to a listener on loopback may call it by, beside
+    /// localhost and addresses: those that a proxy on this machine passes on [default: none]
+    #[arg(long, value_name = "NAMES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allowed_hosts: Option<HostNames>,
+
     /// Limits of requests; only in FILE.
     #[arg(skip)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -286,6 +294,7 @@ impl Settings {
             set(&mut s3.upload_days_max, self.s3_upload_days_max);
             options.s3 = Some(s3);
         }
+        set(&mut options.allowed_hosts, self.allowed_hosts.clone().map(|names| names.0));
         set(&mut options.threads, self.threads);
         set(&mut options.log_interval_secs, self.log_interval_secs);
         set(&mut options.limits, self.limits.clone());
@@ -426,6 +435,7 @@ mod tests {
         assert!(settings("block_bytes = 1").unwrap().store_options().is_err());
         assert!(settings("block_bytes = -1").is_err());
         assert!(settings("log_interval_secs = 86401").unwrap().server_options().is_err());
+        assert!(settings("allowed_hosts = [\"http://kv\"]").unwrap().server_options().is_err());
         assert!(settings("[limits]\nheader_count_max = 0").unwrap().server_options().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Values that settings are written in: byte counts, durations, durability, addresses.
+//! Values that settings are written in: byte counts, durations, durability, addresses, names.
 //!
 //! Each type reads the same text from a flag, an environment variable and a settings file. None
 //! knows which setting it is for.
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use tallybook::options::{Compression, Durability, Reading};
 
@@ -164,6 +164,45 @@ impl fmt::Display for AdminAddress {
     }
 }
 
+/// Names of hosts: `books.example,kv.example`, or in a file a list of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct HostNames(pub(crate) Vec<String>);
+
+impl FromStr for HostNames {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        Ok(HostNames(names.map(str::to_owned).collect()))
+    }
+}
+
+impl<'de> Deserialize<'de> for HostNames {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrList;
+        impl<'de> Visitor<'de> for TextOrList {
+            type Value = HostNames;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("names of hosts, such as \"books.example,kv.example\"")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<HostNames, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<HostNames, A::Error> {
+                let mut names = HostNames::default();
+                while let Some(name) = list.next_element()? {
+                    names.0.push(name);
+                }
+                Ok(names)
+            }
+        }
+        deserializer.deserialize_any(TextOrList)
+    }
+}
+
 /// Serde reads and writes these types through their text.
 macro_rules! through_text {
     ($($name:ident),*) => {$(
@@ -256,6 +295,19 @@ mod tests {
         for wrong in ["", "none", "interval:", "interval:-1", "sync:5"] {
             assert!(wrong.parse::<DurabilityName>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn host_names_are_a_text_or_a_list() {
+        let names = HostNames(vec!["books.example".to_owned(), "kv.example".to_owned()]);
+        assert_eq!("books.example, kv.example,".parse(), Ok(names.clone()));
+        assert_eq!("".parse(), Ok(HostNames::default()));
+        for json in [r#""books.example,kv.example""#, r#"["books.example","kv.example"]"#] {
+            assert_eq!(serde_json::from_str::<HostNames>(json).unwrap(), names);
+        }
+        let written = serde_json::to_string(&names).unwrap();
+        assert_eq!(serde_json::from_str::<HostNames>(&written).unwrap(), names);
+        assert!(serde_json::from_str::<HostNames>("1").is_err());
     }
 
     #[test]

@@ -18,8 +18,7 @@ use tokio::net::TcpStream;
 use crate::api::Api;
 use crate::engine::Engine;
 use crate::link::{Expired, Link};
-use crate::s3::Door;
-use crate::service::{Listener, Requests};
+use crate::service::{Listener, Requests, Way};
 use crate::strict::{FinalWord, HeadLimits, Wire};
 
 /// hyper's buffer for reading and for unsent replies; bounds what a connection can hold.
@@ -55,7 +54,7 @@ pub(crate) async fn serve<E: Engine>(
     stream: TcpStream,
     api: Arc<Api<E>>,
     link: Rc<Link>,
-    way: (Listener, Option<Arc<Door>>),
+    way: Way,
     protocol: &http1::Builder,
     draining: &Cell<bool>,
 ) {
@@ -64,14 +63,14 @@ pub(crate) async fn serve<E: Engine>(
         header_bytes_max: api.options.limits.header_bytes_max,
         header_count_max: api.options.limits.header_count_max,
     };
-    if way.0 == Listener::Admin
+    if way.listener == Listener::Admin
         && let Ok(handle) = stream.as_fd().try_clone_to_owned()
     {
         // Without it a profile goes on until its time is over, whoever waits for it.
         let _ = link.peer.set(handle.into());
     }
-    let wire = Wire::new(stream, link.clone(), limits);
-    let requests = Requests::new(api, link.clone(), way);
+    let wire = Wire::new(stream, link.clone(), limits, way.rules);
+    let requests = Requests::new(api, link.clone(), (way.listener, way.door));
     let mut connection = protocol.serve_connection(wire, requests);
     let mut told_to_end = false;
 

@@ -1,6 +1,8 @@
 //! What the fuzz targets call: what this server reads out of requests by itself, held to what it promises.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,7 +23,7 @@ use crate::options::DurabilityLevel;
 use crate::query::{Key, percent_decode};
 use crate::scan::{Given, Lines, Listing};
 use crate::stream::Produce;
-use crate::strict::{HeadLimits, Scanner};
+use crate::strict::{HeadLimits, OriginRules, Scanner};
 use crate::write;
 
 pub use crate::s3::fuzzing as s3;
@@ -45,7 +47,9 @@ pub struct Passed {
 /// all at once). How they are cut must not matter but for where heads are found, which is said only
 /// when each byte comes by itself.
 pub fn framing(input: &[u8], sizes: &[u8]) -> Passed {
-    let mut scanner = Scanner::new(LIMITS);
+    let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let rules = Arc::new(OriginRules::new(everywhere, &[]));
+    let mut scanner = Scanner::new(LIMITS, Some(rules));
     let mut passed = Passed { released: Vec::new(), heads: Vec::new(), is_refused: false };
     let mut sizes = sizes.iter().map(|&size| usize::from(size).max(1)).cycle();
     let (mut held, mut rest) = (Vec::new(), input);

@@ -31,6 +31,9 @@ pub struct ServerOptions {
     pub log_interval_secs: u32,
     /// Listen on addresses other machines can reach, though nothing guards them. Default false.
     pub allow_insecure: bool,
+    /// Names that a Host may have on loopback, beside `localhost` and addresses: those by which a proxy on
+    /// this machine is asked. Without ports. Default none.
+    pub allowed_hosts: Vec<String>,
     /// What requests to the admin listener must bring; health is answered without. An address that other
     /// machines can reach needs one. Default none.
     #[serde(skip)]
@@ -199,6 +202,7 @@ impl Default for ServerOptions {
             retry_after_secs: 1,
             log_interval_secs: 30,
             allow_insecure: false,
+            allowed_hosts: Vec::new(),
             admin_token: None,
             s3: None,
             limits: Limits::default(),
@@ -246,6 +250,15 @@ impl ServerOptions {
             }
             Err(Error::InvalidOption(format!("{name} is {value}, must be {min} to {max}")))
         }
+        for host in &self.allowed_hosts {
+            let is_of_a_name = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+            if host.is_empty() || !host.bytes().all(is_of_a_name) {
+                return Err(Error::InvalidOption(format!(
+                    "allowed_hosts has {host:?}, which is not a name such as books.example, without \
+                     scheme and port"
+                )));
+            }
+        }
         let (limits, timeouts) = (&self.limits, &self.timeouts);
         within("threads", self.threads as u64, 0, 1024)?;
         within("pool_threads", self.pool_threads as u64, 1, 256)?;
@@ -291,6 +304,20 @@ mod tests {
         assert_eq!(options.listen.port(), 1);
         assert_eq!(options.limits.in_flight_max, 7);
         assert_eq!(options.limits.connections_max, 1024);
+    }
+
+    #[test]
+    fn allowed_hosts_are_names() {
+        let check = |host: &str| {
+            let allowed_hosts = vec!["books.example".to_owned(), host.to_owned()];
+            ServerOptions { allowed_hosts, ..ServerOptions::default() }.check()
+        };
+        for host in ["kv", "kv.books.example.", "xn--bcher-kva.example", "my_host"] {
+            check(host).unwrap();
+        }
+        for host in ["", "http://books.example", "books.example:8080", "*.example", "[::1]"] {
+            assert!(check(host).is_err(), "{host}");
+        }
     }
 
     #[test]

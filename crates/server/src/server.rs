@@ -23,7 +23,8 @@ use crate::error::{Error, Result};
 use crate::history;
 use crate::options::{S3Options, ServerOptions};
 use crate::s3::Door;
-use crate::service::Listener;
+use crate::service::{Listener, Way};
+use crate::strict::OriginRules;
 use crate::ticker::Ticker;
 use crate::watchdog;
 use crate::worker::{Crew, Worker};
@@ -130,12 +131,14 @@ impl<E: Engine> Server<E> {
         let _books = Books::open(&api)?;
         let (_watch, look) = keep_watch(&api)?;
         let stop_admin = watch::Sender::new(false);
+        let rules = |address| Arc::new(OriginRules::new(address, &api.options.allowed_hosts));
         let _history = admin.is_some().then(|| keep_history(&api)).transpose()?;
         let admin_thread = admin
             .map(|(listener, address)| {
                 tracing::info!(%address, "serving health and figures");
                 let receiver = stop_admin.subscribe();
-                let way = (Listener::Admin, None);
+                let way =
+                    Way { listener: Listener::Admin, door: None, rules: Some(rules(address)) };
                 spawn_crew(&api, way, &listener, 1, &receiver, &look, ADMIN_DRAIN)
             })
             .transpose()?;
@@ -152,11 +155,13 @@ impl<E: Engine> Server<E> {
             None => Vec::new(),
             Some((listener, address, door)) => {
                 tracing::info!(%address, "serving S3");
-                let way = (Listener::S3, Some(door));
+                // A page has nothing to sign with: where signatures are asked for, they are enough.
+                let rules = door.is_anonymous().then(|| rules(address));
+                let way = Way { listener: Listener::S3, door: Some(door), rules };
                 spawn_crew(&api, way, &listener, threads, &receiver, &look, drain)?
             }
         };
-        let way = (Listener::Data, None);
+        let way = Way { listener: Listener::Data, door: None, rules: Some(rules(data_address)) };
         let served =
             spawn_crew(&api, way, &data, threads, &receiver, &look, drain).and_then(|mut crew| {
                 crew.extend(s3_crew);
@@ -213,7 +218,7 @@ fn wait_for_stop(stopping: &mut watch::Receiver<bool>) -> Result<()> {
 /// Starts the threads of a listener.
 fn spawn_crew<E: Engine>(
     api: &Arc<Api<E>>,
-    (kind, door): (Listener, Option<Arc<Door>>),
+    way: Way,
     listener: &StdListener,
     count: usize,
     stop: &watch::Receiver<bool>,
@@ -221,6 +226,7 @@ fn spawn_crew<E: Engine>(
     drain: Duration,
 ) -> Result<Vec<JoinHandle<Result<()>>>> {
     let (crew, inboxes) = Crew::new(count);
+    let kind = way.listener;
     let connections = match kind {
         Listener::Data | Listener::S3 => api.connections.clone(),
         Listener::Admin => {
@@ -230,8 +236,7 @@ fn spawn_crew<E: Engine>(
     let spawn = |(index, inbox)| {
         let worker = Worker {
             api: api.clone(),
-            kind,
-            door: door.clone(),
+            way: way.clone(),
             connections: connections.clone(),
             listener: listener
                 .try_clone()

@@ -26,6 +26,7 @@ use crate::query::{BadEscape, Key, first};
 use crate::reply::{Problem, Reply, UNAUTHORIZED, bad_request, method_not_allowed};
 use crate::s3::Door;
 use crate::scan::BAD_ESCAPE;
+use crate::strict::OriginRules;
 use crate::upload::{self, Purpose, Upload};
 use crate::write::{Mutation, Verb};
 use crate::{admin, files, health, read, scan};
@@ -43,6 +44,16 @@ pub(crate) enum Listener {
     Admin,
     /// S3.
     S3,
+}
+
+/// How the connections of a listener are served.
+#[derive(Clone)]
+pub(crate) struct Way {
+    pub(crate) listener: Listener,
+    /// Of the S3 listener.
+    pub(crate) door: Option<Arc<Door>>,
+    /// For whom; `None` where every request is signed.
+    pub(crate) rules: Option<Arc<OriginRules>>,
 }
 
 /// Answers the requests of one connection.

@@ -25,8 +25,7 @@ use crate::connection::{self, protocol};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::link::Link;
-use crate::s3::Door;
-use crate::service::Listener;
+use crate::service::{Listener, Way};
 use crate::watchdog::Watchdog;
 
 /// Refusals being said at once, on each thread; beyond it connections are closed without a word.
@@ -72,9 +71,7 @@ impl Crew {
 /// Everything one thread needs.
 pub(crate) struct Worker<E> {
     pub(crate) api: Arc<Api<E>>,
-    pub(crate) kind: Listener,
-    /// Of the S3 listener.
-    pub(crate) door: Option<Arc<Door>>,
+    pub(crate) way: Way,
     pub(crate) connections: Arc<Connections>,
     pub(crate) listener: StdListener,
     pub(crate) crew: Arc<Crew>,
@@ -95,8 +92,7 @@ struct Watched {
 /// State of one thread, shared by its connections.
 struct Local<E> {
     api: Arc<Api<E>>,
-    kind: Listener,
-    door: Option<Arc<Door>>,
+    way: Way,
     connections: Arc<Connections>,
     crew: Arc<Crew>,
     index: usize,
@@ -134,8 +130,7 @@ impl<E: Engine> Worker<E> {
         let local = Rc::new(Local {
             protocol: protocol(self.api.options.limits.header_count_max),
             api: self.api,
-            kind: self.kind,
-            door: self.door,
+            way: self.way,
             connections: self.connections,
             crew: self.crew,
             index: self.index,
@@ -222,7 +217,7 @@ impl<E: Engine> Local<E> {
         tokio::task::spawn_local(async move {
             let local = &guard.local;
             let api = local.api.clone();
-            let way = (local.kind, local.door.clone());
+            let way = local.way.clone();
             connection::serve(stream, api, link, way, &local.protocol, &local.draining).await;
         });
     }
@@ -267,7 +262,7 @@ impl<E: Engine> Local<E> {
 
     /// Lets every connection end after the request it is at.
     async fn drain(&self, limit: Duration, mut look: watch::Receiver<()>) {
-        if self.kind == Listener::Data {
+        if self.way.listener == Listener::Data {
             // Before any connection is told, so that whoever sees one close finds the server unready.
             self.api.draining.store(true, Relaxed);
         }
@@ -300,7 +295,7 @@ impl<E: Engine> Drop for Served<E> {
         self.local.count(self.local.index).fetch_sub(1, Relaxed);
         let mut served = self.local.served.borrow_mut();
         let watched = served.remove(&self.id);
-        if self.local.kind != Listener::Admin
+        if self.local.way.listener != Listener::Admin
             && let Some(bytes) = watched.map(|watched| watched.link.take_unmetered())
         {
             self.local.api.meter.note_bytes(bytes);

@@ -108,9 +108,9 @@ impl Client {
         request.extend_from_slice(&key(0));
         let length = body.len();
         let rest = if body.is_empty() {
-            " HTTP/1.1\r\nHost: test\r\n\r\n".to_owned()
+            " HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned()
         } else {
-            format!(" HTTP/1.1\r\nHost: test\r\nContent-Length: {length}\r\n\r\n")
+            format!(" HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n")
         };
         request.extend_from_slice(rest.as_bytes());
         request.extend_from_slice(body);

@@ -65,6 +65,7 @@ fn help_of_serve_names_settings_and_their_defaults() {
         "--write-buffer-bytes",
         "--block-cache-bytes",
         "--log-interval-secs",
+        "--allowed-hosts",
         "TALLYBOOK_",
     ] {
         assert!(help.text().contains(text), "{text}");

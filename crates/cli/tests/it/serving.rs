@@ -56,7 +56,7 @@ fn second_signal_ends_a_server_that_waits_for_a_request() {
     let server = Server::start(&mut Server::command(&dir));
     let mut stream = TcpStream::connect(&server.data).unwrap();
     stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
-    let head = "PUT /v0/entity?id=key HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\
+    let head = "PUT /v0/entity?id=key HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\
                 Expect: 100-continue\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
     // The server says that it waits for the body, so the request is under way for certain.

@@ -1,10 +1,12 @@
 //! Settings of `serve`: where they come from, which wins, and what is refused.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use serde_json::json;
 
-use crate::binary::{Dir, Server, run, tallybook};
+use crate::binary::{Dir, SILENCE_MAX, Server, run, tallybook};
 
 #[test]
 fn unknown_setting_in_a_file_is_refused_by_name() {
@@ -83,6 +85,43 @@ fn flag_wins_over_variable_over_file_over_default() {
     assert_eq!(directory_used(None, None, None), "tallybook-data");
 }
 
+/// The status of a request that calls the server by this name.
+fn status_by_name(server: &Server, host: &str) -> String {
+    let mut stream = TcpStream::connect(&server.data).unwrap();
+    stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
+    let head = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer[9..12].to_owned()
+}
+
+#[test]
+fn names_of_hosts_are_a_flag_a_variable_and_a_list_in_a_file() {
+    let dir = Dir::new();
+    let file = dir.beside("tallybook.toml");
+    fs::write(&file, "allowed_hosts = [\"a.example\", \"b.example\"]").unwrap();
+    let flag = ["--allowed-hosts", "a.example,b.example"];
+    for way in 0..4 {
+        let mut command = Server::command(&dir);
+        match way {
+            0 => &mut command,
+            1 => command.args(flag),
+            2 => command.env("TALLYBOOK_ALLOWED_HOSTS", "a.example,b.example"),
+            _ => command.arg("--config").arg(&file),
+        };
+        let server = Server::start(&mut command);
+        let allowed = if way == 0 { "421" } else { "200" };
+        assert_eq!(status_by_name(&server, "a.example"), allowed);
+        assert_eq!(status_by_name(&server, "b.example:80"), allowed);
+        assert_eq!(status_by_name(&server, "localhost"), "200");
+        assert_eq!(status_by_name(&server, "c.example"), "421");
+        assert_eq!(server.stop().0, Some(0));
+    }
+    let wrong = ["--allowed-hosts", "a.example,http://b.example"];
+    run(Server::command(&dir).args(wrong)).failure(2, "allowed_hosts");
+}
+
 #[test]
 fn every_setting_works_from_a_file() {
     let dir = Dir::new();
@@ -111,6 +150,7 @@ fn every_setting_works_from_a_file() {
         log = "debug"
         log_format = "json"
         log_interval_secs = 600
+        allowed_hosts = ["books.example"]
 
         [limits]
         value_bytes_max = 1000

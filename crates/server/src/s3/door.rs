@@ -86,6 +86,11 @@ impl Door {
         })
     }
 
+    /// Whether it lets in who brings no credentials.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.is_anonymous
+    }
+
     /// Sweeps now and each hour, until the sweeper is dropped.
     pub(crate) fn keep_swept(self: &Arc<Self>) -> Result<Sweeper> {
         let door = self.clone();

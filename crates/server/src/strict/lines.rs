@@ -3,6 +3,7 @@
 //! Refused beyond what hyper refuses: a bare line feed, a missing or second Host (HTTP/1.0 may
 //! lack it), any second Content-Length or Transfer-Encoding or both, a Content-Length that isn't
 //! all digits, codings other than `chunked`. An `Upgrade` is blanked, so that hyper won't act on it.
+//! What a web page may be behind is told apart, for `origin` to judge.
 
 /// Limits on a head.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +22,10 @@ pub(crate) enum Violation {
     UriTooLong,
     /// 431.
     HeadersTooLarge,
+    /// 403.
+    CrossOrigin,
+    /// 421.
+    UnknownHost,
 }
 
 /// How a request's body is framed.
@@ -43,9 +48,15 @@ pub(crate) struct Lines {
     host_seen: bool,
     content_length: Option<u64>,
     chunked: bool,
+    is_to_be_judged: bool,
 }
 
 impl Lines {
+    /// Whether the head names another Host than the one before, or has what only browsers and proxies say.
+    pub(super) fn is_to_be_judged(&self) -> bool {
+        self.is_to_be_judged
+    }
+
     /// Judges a line that isn't complete, by its length and first byte.
     pub(crate) fn partial(&self, line: &[u8], limits: &HeadLimits) -> Result<(), Violation> {
         if self.request_line_seen {
@@ -60,11 +71,13 @@ impl Lines {
         Ok(())
     }
 
-    /// Takes the next line, with its line feed. At the head's end, how the body is framed.
+    /// Takes the next line, with its line feed. At the head's end, how the body is framed. `host` is that
+    /// of the head before.
     pub(crate) fn take(
         &mut self,
         line: &mut [u8],
         limits: &HeadLimits,
+        host: &[u8],
     ) -> Result<Option<Framing>, Violation> {
         let Some(length) = line.len().checked_sub(2).filter(|&end| line[end] == b'\r') else {
             return Err(Violation::Malformed("a line ends in a bare line feed"));
@@ -83,7 +96,7 @@ impl Lines {
         {
             return Err(Violation::HeadersTooLarge);
         }
-        self.header(line).map(|()| None)
+        self.header(line, host).map(|()| None)
     }
 
     fn request_line(&mut self, line: &[u8], limits: &HeadLimits) -> Result<(), Violation> {
@@ -121,11 +134,12 @@ impl Lines {
                 return Err(Violation::Malformed("the version is not HTTP/1.1 or HTTP/1.0"));
             }
         };
+        self.is_to_be_judged = target[0] != b'/';
         self.request_line_seen = true;
         Ok(())
     }
 
-    fn header(&mut self, line: &mut [u8]) -> Result<(), Violation> {
+    fn header(&mut self, line: &mut [u8], host_before: &[u8]) -> Result<(), Violation> {
         if matches!(line[0], b' ' | b'\t') {
             return Err(Violation::Malformed("a header is folded"));
         }
@@ -141,12 +155,23 @@ impl Lines {
             return Err(Violation::Malformed("a header holds a control character"));
         }
         match name.len() {
-            4 if name.eq_ignore_ascii_case(b"host") => self.host(value),
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                self.is_to_be_judged |= value != host_before;
+                self.host(value)
+            }
+            6 if name.eq_ignore_ascii_case(b"origin") => {
+                self.is_to_be_judged = true;
+                Ok(())
+            }
             7 if name.eq_ignore_ascii_case(b"upgrade") => {
                 name[0] = b'x';
                 Ok(())
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => self.length(value),
+            14 if name.eq_ignore_ascii_case(b"sec-fetch-site") => {
+                self.is_to_be_judged = true;
+                Ok(())
+            }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.coding(value),
             _ => Ok(()),
         }

@@ -4,8 +4,11 @@
 //! 2. Each byte is looked at once: the scanner remembers how far into an unfinished head it is.
 //! 3. At the first violation it stops for good.
 
+use std::sync::Arc;
+
 use super::chunks::Chunks;
 use super::lines::{Framing, HeadLimits, Lines, Violation};
+use super::origin::OriginRules;
 
 /// What a scan found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +37,10 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Scanner {
     limits: HeadLimits,
+    /// `None` where it doesn't matter who asks.
+    rules: Option<Arc<OriginRules>>,
+    /// The Host of the last head that was judged.
+    host: Vec<u8>,
     state: State,
 }
 
@@ -42,8 +49,8 @@ fn head() -> State {
 }
 
 impl Scanner {
-    pub(crate) fn new(limits: HeadLimits) -> Scanner {
-        Scanner { limits, state: head() }
+    pub(crate) fn new(limits: HeadLimits, rules: Option<Arc<OriginRules>>) -> Scanner {
+        Scanner { limits, rules, host: Vec::new(), state: head() }
     }
 
     /// Whether the last byte released belongs to an unfinished body.
@@ -76,7 +83,15 @@ impl Scanner {
         let (released, head_ended, next) = match &mut self.state {
             State::Stopped { .. } => (0, false, None),
             State::Head { lines, line, looked } => {
-                let framing = judge_lines(lines, line, looked, input, &self.limits)?;
+                let framing = judge_lines(lines, line, looked, input, &self.limits, &self.host)?;
+                if framing.is_some()
+                    && lines.is_to_be_judged()
+                    && let Some(rules) = &self.rules
+                {
+                    let host = rules.judge(&input[..*line])?;
+                    self.host.clear();
+                    self.host.extend_from_slice(host);
+                }
                 let released = if framing.is_some() { *line } else { 0 };
                 (released, framing.is_some(), framing.map(after_head))
             }
@@ -105,10 +120,11 @@ fn judge_lines(
     looked: &mut usize,
     input: &mut [u8],
     limits: &HeadLimits,
+    host: &[u8],
 ) -> Result<Option<Framing>, Violation> {
     while let Some(found) = memchr::memchr(b'\n', &input[*looked..]) {
         let end = *looked + found + 1;
-        let framing = lines.take(&mut input[*line..end], limits)?;
+        let framing = lines.take(&mut input[*line..end], limits, host)?;
         (*line, *looked) = (end, end);
         if framing.is_some() {
             return Ok(framing);
@@ -142,8 +158,8 @@ mod tests {
     /// Scans `input` in one piece and byte by byte; both must agree. Answers (released, heads, violation).
     fn scan(input: &str) -> (usize, u64, Option<Violation>) {
         let mut bytes = input.as_bytes().to_vec();
-        let whole = Scanner::new(LIMITS).scan(&mut bytes);
-        let mut scanner = Scanner::new(LIMITS);
+        let whole = Scanner::new(LIMITS, None).scan(&mut bytes);
+        let mut scanner = Scanner::new(LIMITS, None);
         let (mut held, mut released, mut heads, mut violation) = (Vec::new(), 0, 0, None);
         for byte in input.bytes() {
             held.push(byte);
@@ -271,9 +287,30 @@ mod tests {
     }
 
     #[test]
+    fn each_head_is_judged_whose_host_or_page_may_be_another() {
+        let rules = Arc::new(OriginRules::new("127.0.0.1:80".parse().unwrap(), &[]));
+        let heads = |lines: &[&str]| {
+            let request = |line: &&str| format!("GET / HTTP/1.1\r\n{line}\r\n\r\n");
+            let mut input = lines.iter().map(request).collect::<String>().into_bytes();
+            let scan = Scanner::new(LIMITS, Some(rules.clone())).scan(&mut input);
+            (scan.heads, scan.violation)
+        };
+        let (local, evil) = ("Host: localhost", "Host: evil");
+        let foreign = "Host: localhost\r\nOrigin: http://evil";
+        let own = "Origin: http://localhost\r\nHost: localhost";
+        assert_eq!(heads(&[local, local, "host: 127.0.0.1:1", local, own, local]), (6, None));
+        assert_eq!(heads(&[evil, local]), (0, Some(Violation::UnknownHost)));
+        assert_eq!(heads(&[local, local, evil]), (2, Some(Violation::UnknownHost)));
+        assert_eq!(heads(&[local, "Host:", evil]), (2, Some(Violation::UnknownHost)));
+        assert_eq!(heads(&[local, foreign, local]), (1, Some(Violation::CrossOrigin)));
+        let cross = "Host: localhost\r\nSec-Fetch-Site: cross-site";
+        assert_eq!(heads(&[local, local, cross]), (2, Some(Violation::CrossOrigin)));
+    }
+
+    #[test]
     fn upgrade_is_blanked() {
         let mut input = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\n\r\n".to_vec();
-        assert_eq!(Scanner::new(LIMITS).scan(&mut input).heads, 1);
+        assert_eq!(Scanner::new(LIMITS, None).scan(&mut input).heads, 1);
         assert!(input.windows(11).any(|window| window == b"xpgrade: h2"));
     }
 }

@@ -14,6 +14,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::lines::{HeadLimits, Violation};
+use super::origin::OriginRules;
 use super::scanner::Scanner;
 use crate::link::Link;
 
@@ -41,7 +43,7 @@ const LAST_WRITE: Duration = Duration::from_secs(5);
 /// An answer that only the end of the connection can give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FinalWord {
-    /// 400, 414 or 431: the filter stopped here.
+    /// 400, 403, 414, 421 or 431: the filter stopped here.
     Refused(&'static str, &'static str, &'static str),
     /// 408: the rest of the request didn't come in time.
     TimedOut,
@@ -67,11 +69,16 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) fn new(stream: TcpStream, link: Rc<Link>, limits: HeadLimits) -> Wire {
+    pub(crate) fn new(
+        stream: TcpStream,
+        link: Rc<Link>,
+        limits: HeadLimits,
+        rules: Option<Arc<OriginRules>>,
+    ) -> Wire {
         Wire {
             stream,
             link,
-            scanner: Scanner::new(limits),
+            scanner: Scanner::new(limits, rules),
             held: Vec::new(),
             held_seen: 0,
             held_released: 0,
@@ -104,6 +111,18 @@ impl Wire {
                 "431 Request Header Fields Too Large",
                 "headers_too_large",
                 "the headers are more or longer than the limit",
+            ),
+            Violation::CrossOrigin => FinalWord::Refused(
+                "403 Forbidden",
+                "cross_origin",
+                "a web page of another origin asked for this, which only pages of this server may; \
+                 a proxy in between must pass the Host on as it is",
+            ),
+            Violation::UnknownHost => FinalWord::Refused(
+                "421 Misdirected Request",
+                "unknown_host",
+                "this server is called by another name; on loopback it goes by addresses, localhost \
+                 and the names in the setting allowed-hosts",
             ),
         })
     }

@@ -33,10 +33,18 @@ pub(crate) struct Running {
     _dir: TempDir,
 }
 
-/// Options on free ports, with two threads, so that connections spread.
+/// Options on free ports, with two threads, so that connections spread, and with the names by which
+/// these tests call the server.
 pub(crate) fn options() -> ServerOptions {
     let free = "127.0.0.1:0".parse().unwrap();
-    ServerOptions { listen: free, admin: Some(free), threads: 2, ..ServerOptions::default() }
+    let allowed_hosts = ["t", "test"].map(str::to_owned).to_vec();
+    ServerOptions {
+        listen: free,
+        admin: Some(free),
+        threads: 2,
+        allowed_hosts,
+        ..ServerOptions::default()
+    }
 }
 
 pub(crate) fn start() -> Running {

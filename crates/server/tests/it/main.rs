@@ -18,6 +18,7 @@ mod large_values;
 mod metrics;
 mod openapi;
 mod ops;
+mod origins;
 mod overload;
 mod pipelining;
 mod profile;

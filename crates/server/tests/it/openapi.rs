@@ -301,8 +301,10 @@ fn every_status_of_any_request_is_met() {
     unmet.remove(&503);
     for (send, status) in [
         ("GET /nowhere HTTP/1.1\r\nHost: t\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\r\nHost: t\r\nOrigin: http://u\r\n\r\n".to_owned(), 403),
         ("GET / HTTP/1.1\r\n".to_owned(), 408),
         (format!("GET /{} HTTP/1.1\r\n", "a".repeat(20_000)), 414),
+        ("GET / HTTP/1.1\r\nHost: other.example\r\n\r\n".to_owned(), 421),
         (format!("GET / HTTP/1.1\r\nX: {}\r\n", "a".repeat(20_000)), 431),
     ] {
         let mut client = running.client();

@@ -159,6 +159,36 @@ fn unsigned_requests_work_only_where_there_are_no_credentials() {
     }
 }
 
+/// Where requests are signed a page has nothing to sign with, and a proxy may pass any name on.
+#[test]
+fn pages_and_names_matter_only_where_nothing_is_signed() {
+    let ask = |door: &Door, method: &str, target: &str, headers: &[&str]| {
+        let (status, _, body) = door.ask(method, target, headers, b"");
+        (status, String::from_utf8(body).unwrap())
+    };
+    let foreign = [
+        ("PUT", "/bucket", &["Origin: http://evil.example"][..], 403, "cross_origin"),
+        ("PUT", "/bucket", &["Sec-Fetch-Site: cross-site"], 403, "cross_origin"),
+        ("PUT", "http://evil.example/bucket", &[], 421, "unknown_host"),
+    ];
+    let (_dir, door) = serving();
+    for (method, target, headers, status, kind) in foreign {
+        let said = ask(&door, method, target, headers);
+        assert!(said.0 == status && said.1.contains(kind), "{said:?}");
+    }
+    assert_eq!(door.status("HEAD", "/bucket", b""), 404);
+    drop(door);
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut s3 = anonymous();
+    s3.credentials = vec![S3Credentials::new("access", "secret-key").unwrap()];
+    let door = Door::open(dir.path(), file_store(&dir.path().join("files")), s3);
+    for (method, target, headers, ..) in foreign {
+        let said = ask(&door, method, target, headers);
+        assert!(said.0 == 403 && said.1.contains("AccessDenied"), "{said:?}");
+    }
+}
+
 #[test]
 fn forms_old_signatures_and_unsigned_frames_are_refused() {
     let (_dir, door) = serving();

@@ -106,18 +106,18 @@ pub(crate) fn http(data: &str, admin: &str, pid: u32, within_percent: f64, round
     for at in 0..HTTP_KEYS {
         let body = [b'v'; 100];
         let head = format!(
-            "PUT /v0/entity?id=k{at} HTTP/1.1\r\nHost: figures\r\nContent-Length: 100\r\n\r\n"
+            "PUT /v0/entity?id=k{at} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
         );
         assert_eq!(connection.ask(&[head.as_bytes(), &body].concat()), 201);
     }
     let requests: Vec<String> = (0..HTTP_KEYS)
-        .map(|at| format!("GET /v0/entity?id=k{at} HTTP/1.1\r\nHost: figures\r\n\r\n"))
+        .map(|at| format!("GET /v0/entity?id=k{at} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
         .collect();
     let mut next = 0;
     let gets = Paired::run(&NAMES, within_percent / 100.0, rounds_max, |setting| {
         let every = SETTINGS[setting].0;
         let change = format!(
-            "PUT /stages/sampling?every={every} HTTP/1.1\r\nHost: figures\r\nContent-Length: 0\r\n\r\n"
+            "PUT /stages/sampling?every={every} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
         );
         assert_eq!(Connection::new(admin).ask(change.as_bytes()) / 100, 2);
         let started = process_cpu_time(pid);

@@ -62,7 +62,7 @@ fn drive(address: &str, at: u64, first: Instant, period: Duration, count: u64) -
         let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (at << 60);
         write!(
             request,
-            "PUT /v0/entity?id=k{key:016x} HTTP/1.1\r\nHost: load\r\nContent-Length: 100\r\n\r\n"
+            "PUT /v0/entity?id=k{key:016x} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
         )
         .expect("writing to memory");
         request.extend_from_slice(&value);

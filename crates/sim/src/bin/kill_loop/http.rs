@@ -35,7 +35,7 @@ impl Connection {
     pub(crate) fn push(&mut self, method: &str, target: &str, body: &[u8]) {
         let length = body.len();
         let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: kill-loop\r\nContent-Length: {length}\r\n\r\n"
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
         );
         self.requests.extend_from_slice(head.as_bytes());
         self.requests.extend_from_slice(body);
