@@ -1,6 +1,7 @@
 //! Every engine by its name, and how it is opened.
 
 mod commits;
+mod cursor;
 mod fjall;
 mod leveldb;
 mod lmdb;

@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 
 use super::raw::*;
 use crate::c_api::{self, Owned, borrowed, checked, owned_text};
+use crate::engines::cursor;
 
 /// An open database; closed when dropped.
 pub(super) struct Database {
@@ -203,9 +204,8 @@ pub(super) struct Cursor<'a> {
     _database: PhantomData<&'a Database>,
 }
 
-impl Cursor<'_> {
-    /// The pair that it stands on; `None` at the end, or at an error.
-    pub(super) fn pair(&self) -> Option<(&[u8], &[u8])> {
+impl cursor::Cursor for Cursor<'_> {
+    fn pair(&self) -> Option<(&[u8], &[u8])> {
         // SAFETY: the iterator is live; while it is valid, key and value stay where they are until it
         // is moved, which takes it mutably.
         unsafe {
@@ -219,14 +219,13 @@ impl Cursor<'_> {
         }
     }
 
-    /// Moves on.
-    ///
-    /// Requires: it stands on a pair.
-    pub(super) fn advance(&mut self) {
+    fn advance(&mut self) {
         // SAFETY: the iterator is live and, by the requirement, valid.
         unsafe { leveldb_iter_next(self.raw.as_ptr()) }
     }
+}
 
+impl Cursor<'_> {
     /// Why it stands on no pair, if that isn't the end.
     pub(super) fn error(&self) -> Result<(), String> {
         checked(leveldb_free, |error| {

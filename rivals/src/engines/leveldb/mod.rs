@@ -18,6 +18,7 @@ use tallybook_lab::Result;
 use tallybook_lab::target::{Answers, Request, Session, Target};
 
 use self::database::{Database, ReadOptions, WriteOptions};
+use super::cursor;
 use crate::options::{Opening, Survives, failure, settings};
 use crate::stillness;
 
@@ -146,11 +147,7 @@ impl Session for LevelDbSession {
             }
             Request::Scan { start, count } => {
                 let mut cursor = self.database.iterate(&self.read, start);
-                for _ in 0..count {
-                    let Some((key, value)) = cursor.pair() else { break };
-                    answers.pair(key, value);
-                    cursor.advance();
-                }
+                cursor::show(&mut cursor, count, answers);
                 cursor.error().map_err(failed)?;
             }
         }

@@ -23,6 +23,7 @@ use tallybook_lab::target::{Answers, Request, Session, Target};
 
 use self::database::{Database, ReadOptions, WriteOptions};
 use self::settings::Settings;
+use super::cursor;
 use crate::options::{Opening, Survives, failure, settings};
 
 /// Which settings.
@@ -271,11 +272,7 @@ impl Session for RocksDbSession {
             }
             Request::Scan { start, count } => {
                 let mut cursor = self.database.iterate(&self.read, start);
-                for _ in 0..count {
-                    let Some((key, value)) = cursor.pair() else { break };
-                    answers.pair(key, value);
-                    cursor.advance();
-                }
+                cursor::show(&mut cursor, count, answers);
                 cursor.error().map_err(failed)?;
             }
         }
