@@ -385,9 +385,9 @@ made in turn (A B A B), so leave the machine alone meanwhile. A value that was n
 target that died, makes its run invalid, and the exit code 1.
 
 For rivals, --against names engines (rocksdb, rocksdb-tuned, rocksdb-blob, leveldb, fjall,
-fjall-blob, lmdb, redb, sled, sled-buffered, or tallybook for none), and `core` leaves the core
-workloads at 100-byte values, and with `names` keys have 32 bytes and begin with names, as where tables
-share a store: --against core,names,lmdb. Engines are in a program that is built apart, see
+fjall-blob, lmdb, lmdb-random, redb, sled, sled-buffered, or tallybook for none), and `core` leaves the
+core workloads at 100-byte values, and with `names` keys have 32 bytes and begin with names, as where
+tables share a store: --against core,names,lmdb. Engines are in a program that is built apart, see
 rivals/README.md: it is found at rivals/target/release/rivals, or where TALLYBOOK_RIVALS says.
 
 For builds, --against names the file of another build of this program, with a slash in it, and the

@@ -1,6 +1,7 @@
 //! What the machine is, and whether it has room: for the record, and before a run starts.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use memmap2::MmapOptions;
@@ -31,6 +32,7 @@ pub fn machine(directory: Option<&Path>) -> Machine {
             file_system(&read("/proc/self/mounts"), &directory)
         }),
         memory_limit_bytes: memory_limit(),
+        read_ahead_bytes: directory.and_then(|directory| read_ahead(Path::new("/sys"), directory)),
     }
 }
 
@@ -138,6 +140,16 @@ fn file_system(mounts: &str, directory: &Path) -> String {
     best.1
 }
 
+/// Bytes that the system reads ahead of the device on which a directory is: a partition's are its disk's.
+fn read_ahead(system: &Path, directory: &Path) -> Option<u64> {
+    let device = fs::metadata(directory).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let block = system.join(format!("dev/block/{major}:{minor}"));
+    let places = [block.join("queue"), block.join("../queue")];
+    let kib = places.iter().find_map(|place| read(place.join("read_ahead_kb")).trim().parse().ok());
+    kib.map(|kib: u64| kib * 1024)
+}
+
 /// The limit of the control group that this process is in (version 2), if one is set.
 fn memory_limit() -> Option<u64> {
     let groups = read("/proc/self/cgroup");
@@ -161,6 +173,22 @@ mod tests {
         let machine = machine(Some(Path::new(".")));
         assert!(machine.cores > 0 && machine.memory_bytes > 1 << 20, "{machine:?}");
         assert!(!machine.kernel.is_empty() && !machine.file_system.is_empty(), "{machine:?}");
+    }
+
+    #[test]
+    fn read_ahead_is_that_of_the_disk_even_on_a_partition() {
+        let system = tempfile::tempdir().unwrap();
+        let device = fs::metadata(system.path()).unwrap().dev();
+        let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+        let disk = system.path().join("disk");
+        fs::create_dir_all(system.path().join("dev/block")).unwrap();
+        fs::create_dir_all(disk.join("partition")).unwrap();
+        fs::create_dir_all(disk.join("queue")).unwrap();
+        let block = system.path().join("dev/block").join(number);
+        std::os::unix::fs::symlink(disk.join("partition"), block).unwrap();
+        assert_eq!(read_ahead(system.path(), system.path()), None);
+        fs::write(disk.join("queue/read_ahead_kb"), "8192\n").unwrap();
+        assert_eq!(read_ahead(system.path(), system.path()), Some(8 << 20));
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub struct Machine {
     pub file_system: String,
     /// A limit on memory that the run was held to, page cache included.
     pub memory_limit_bytes: Option<u64>,
+    /// Bytes that the system reads ahead of the device that held the data, where it can be told.
+    #[serde(default)]
+    pub read_ahead_bytes: Option<u64>,
 }
 
 /// What was measured.

@@ -1,4 +1,6 @@
 //! LMDB, as bundled with heed: a B+tree in one mapped file, copied on write, one writer at a time.
+//! `lmdb` is as it comes; `lmdb-random` has the system read no page ahead, as LMDB's documentation
+//! says for random reads of more than there is memory.
 //!
 //! Gets and scans show the mapping itself; a `Head` touches no page of a large value. Each put or
 //! delete is a write transaction, as acknowledging it alone requires. Of the budget it uses nothing:
@@ -26,20 +28,21 @@ const READERS_MAX: u32 = 1024;
 type Pairs = heed::Database<Bytes, Bytes>;
 
 /// Opens an environment with one database.
-pub(super) fn open(opening: Opening) -> Result<Box<dyn Target>> {
-    let environment = open_environment(&opening).map_err(failure(opening.name))?;
+pub(super) fn open(opening: Opening, reads_ahead: bool) -> Result<Box<dyn Target>> {
+    let environment = open_environment(&opening, reads_ahead).map_err(failure(opening.name))?;
     let pairs = create(&environment).map_err(failure(opening.name))?;
     Ok(Box::new(Lmdb { pairs, commits: Arc::default(), environment, opening }))
 }
 
-fn open_environment(opening: &Opening) -> heed::Result<Env<WithoutTls>> {
+fn open_environment(opening: &Opening, reads_ahead: bool) -> heed::Result<Env<WithoutTls>> {
+    let mut flags = EnvFlags::empty();
+    flags.set(EnvFlags::NO_SYNC, !opening.syncs());
+    flags.set(EnvFlags::NO_READ_AHEAD, !reads_ahead);
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(MAP_BYTES).max_readers(READERS_MAX);
     // SAFETY: NO_SYNC risks the file when the machine loses power, which `settings` says, and not
     // memory safety.
-    let options = unsafe {
-        options.flags(if opening.syncs() { EnvFlags::empty() } else { EnvFlags::NO_SYNC })
-    };
+    let options = unsafe { options.flags(flags) };
     // SAFETY: the directory was given to this process alone, so nobody else writes to the mapped file.
     unsafe { options.open(opening.directory()) }
 }
@@ -64,6 +67,8 @@ impl Target for Lmdb {
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
+        let flags = self.environment.get_flags().unwrap_or_default();
+        let reads_no_page_ahead = flags & EnvFlags::NO_READ_AHEAD.bits() != 0;
         let (survives, durability) = if self.opening.syncs() {
             (Survives::PowerLoss, "fdatasync in each commit")
         } else {
@@ -91,6 +96,11 @@ impl Target for Lmdb {
                 ("write_buffer", "none: one write transaction per put".to_owned()),
                 ("cache", "none but the page cache".to_owned()),
                 ("map_size", MAP_BYTES.to_string()),
+                (
+                    "read_ahead",
+                    if reads_no_page_ahead { "none: NO_READ_AHEAD" } else { "the system's" }
+                        .to_owned(),
+                ),
                 ("compression", "none".to_owned()),
                 ("verify_checksums", "it has none".to_owned()),
                 (

@@ -21,14 +21,15 @@ use crate::options::Opening;
 
 type Open = fn(Opening) -> Result<Box<dyn Target>>;
 
-const ENGINES: [(&str, Open); 10] = [
+const ENGINES: [(&str, Open); 11] = [
     ("rocksdb", |opening| rocksdb::open(opening, rocksdb::Variant::Defaults)),
     ("rocksdb-tuned", |opening| rocksdb::open(opening, rocksdb::Variant::Tuned)),
     ("rocksdb-blob", |opening| rocksdb::open(opening, rocksdb::Variant::Blob)),
     ("leveldb", leveldb::open),
     ("fjall", |opening| fjall::open(opening, false)),
     ("fjall-blob", |opening| fjall::open(opening, true)),
-    ("lmdb", lmdb::open),
+    ("lmdb", |opening| lmdb::open(opening, true)),
+    ("lmdb-random", |opening| lmdb::open(opening, false)),
     ("redb", redb::open),
     ("sled", |opening| sled::open(opening, true)),
     ("sled-buffered", |opening| sled::open(opening, false)),
@@ -108,5 +109,16 @@ mod tests {
         let settings = BTreeMap::from([("compression".to_owned(), "lz4".to_owned())]);
         let opened = open("lmdb", directory.path(), &BUDGET, &settings);
         assert!(opened.err().unwrap().to_string().contains("compression"));
+    }
+
+    #[test]
+    fn only_lmdb_for_random_reads_has_no_page_read_ahead() {
+        let told = |name: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            let target = open(name, directory.path(), &BUDGET, &BTreeMap::new()).unwrap();
+            target.settings()["read_ahead"].clone()
+        };
+        assert!(told("lmdb-random").contains("NO_READ_AHEAD"));
+        assert_eq!(told("lmdb"), "the system's");
     }
 }

@@ -52,6 +52,7 @@ engines! {
     fjall "fjall"
     fjall_blob "fjall-blob"
     lmdb "lmdb"
+    lmdb_random "lmdb-random"
     redb "redb"
     sled "sled"
 }

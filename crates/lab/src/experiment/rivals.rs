@@ -37,6 +37,8 @@ const RIVALS: [(&str, bool); 9] = [
 ];
 /// One that is known and not asked for unless named, because it promises less than the others.
 const LESS_DURABLE: &str = "sled-buffered";
+/// LMDB without the device's read-ahead, which is for data larger than memory; these are smaller.
+pub(super) const LMDB_RANDOM: &str = "lmdb-random";
 /// The word that leaves all but the core rows at one value size out.
 const CORE: &str = "core";
 /// The word that has keys begin with names.
@@ -155,7 +157,7 @@ impl Experiment for Rivals {
                     )
                 })
                 .collect();
-            let Ratios { speed, cpu, over_floor, best_over_floor } = ratios(&engines, &figures);
+            let Ratios { speed, cpu, over_floor, best_over_floor, .. } = ratios(&engines, &figures);
             if let Some(speed) = speed {
                 compared += 1;
                 ahead += u32::from(speed > 1.0);
@@ -240,7 +242,7 @@ impl Experiment for Rivals {
 /// Tallybook, then the rivals that were named, or those that belong to the scale.
 pub(super) fn engines(scale: Scale, against: &[String]) -> Result<Vec<&'static str>> {
     let names = || RIVALS.iter().map(|(name, _)| *name);
-    let known = || names().chain([LESS_DURABLE, engine::NAME, floor::NAME]);
+    let known = || names().chain([LESS_DURABLE, LMDB_RANDOM, engine::NAME, floor::NAME]);
     let mut chosen = vec![engine::NAME];
     for word in against.iter().filter(|word| !is_word(word)) {
         let found = known().find(|name| name == word).ok_or_else(|| Error::Unknown {
@@ -381,7 +383,11 @@ fn engine_order(records: &[Record]) -> Vec<String> {
 
 /// How Tallybook compares in one row, where there is something to compare with.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Ratios {
+pub(super) struct Ratios<'a> {
+    /// The rival that makes most operations per second.
+    pub(super) fastest: Option<&'a str>,
+    /// The rival that takes least CPU time per operation.
+    pub(super) thriftiest: Option<&'a str>,
     /// Operations per second, over the best rival's.
     pub(super) speed: Option<f64>,
     /// CPU time per operation, over the best rival's.
@@ -393,17 +399,25 @@ pub(super) struct Ratios {
 }
 
 /// Compares the engines' costs and rates.
-pub(super) fn ratios(engines: &[String], figures: &[(Option<f64>, Option<f64>)]) -> Ratios {
+pub(super) fn ratios<'a>(
+    engines: &'a [String],
+    figures: &[(Option<f64>, Option<f64>)],
+) -> Ratios<'a> {
     let both = || engines.iter().zip(figures);
     let of = |wanted: &str| both().find(|(name, _)| *name == wanted).map(|(_, figures)| *figures);
-    let rivals = || both().filter(|(name, _)| is_rival(name)).map(|(_, figures)| figures);
+    let rivals = || both().filter(|(name, _)| is_rival(name));
     let (our_cost, our_rate) = of(engine::NAME).unwrap_or_default();
     let (floor_cost, _) = of(floor::NAME).unwrap_or_default();
-    let best_rate = rivals().filter_map(|(_, rate)| *rate).reduce(f64::max);
-    let best_cost = rivals().filter_map(|(cost, _)| *cost).reduce(f64::min);
+    let by_rate = rivals().filter_map(|(name, (_, rate))| Some((name.as_str(), (*rate)?)));
+    let by_cost = rivals().filter_map(|(name, (cost, _))| Some((name.as_str(), (*cost)?)));
+    let fastest = by_rate.max_by(|a, b| a.1.total_cmp(&b.1));
+    let thriftiest = by_cost.min_by(|a, b| a.1.total_cmp(&b.1));
+    let (best_rate, best_cost) = (fastest.map(|(_, rate)| rate), thriftiest.map(|(_, cost)| cost));
     let over =
         |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one / other);
     Ratios {
+        fastest: fastest.map(|(name, _)| name),
+        thriftiest: thriftiest.map(|(name, _)| name),
         speed: over(our_rate, best_rate),
         cpu: over(our_cost, best_cost),
         over_floor: over(our_cost, floor_cost),
@@ -461,7 +475,13 @@ mod tests {
             (Some(4.0), Some(200.0)),
             (Some(0.5), Some(900.0)),
         ];
-        let without_floor = Ratios { speed: Some(1.5), cpu: Some(2.0), ..Ratios::default() };
+        let without_floor = Ratios {
+            fastest: Some("b"),
+            thriftiest: Some("a"),
+            speed: Some(1.5),
+            cpu: Some(2.0),
+            ..Ratios::default()
+        };
         assert_eq!(ratios(&engines[..3], &figures[..3]), without_floor);
         let with_floor =
             Ratios { over_floor: Some(4.0), best_over_floor: Some(2.0), ..without_floor };

@@ -121,6 +121,9 @@ pub fn machine_text(machine: &Machine) -> String {
         format!("{memory} of memory"),
         format!("{} on {}", machine.kernel, machine.file_system),
     ];
+    if let Some(bytes) = machine.read_ahead_bytes {
+        parts.push(format!("{} read ahead", Unit::Bytes.format(bytes as f64)));
+    }
     if let Some(limit) = machine.memory_limit_bytes {
         parts.push(format!("held to {}, page cache included", Unit::Bytes.format(limit as f64)));
     }

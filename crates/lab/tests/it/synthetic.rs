@@ -93,6 +93,7 @@ fn record(
         kernel: "6.18.0".to_owned(),
         file_system: "ext4".to_owned(),
         memory_limit_bytes: None,
+        read_ahead_bytes: Some(131_072),
     };
     Record {
         experiment: "rivals".to_owned(),
