@@ -90,7 +90,7 @@ pub fn run(
 ) -> Result<Loaded> {
     let plan = Plan::new(spec)?;
     check_space(target, spec)?;
-    load::calibrate_clock();
+    load::calibrate_clocks();
     if let Some(length) = options.warm_up
         && let Some(plan) = Plan::warm_up(&warming(target, spec), length)?
     {

@@ -103,10 +103,11 @@ pub struct Loaded {
 /// Is told, several times a second, how far a run is and what was measured so far.
 pub type Watch<'a> = dyn FnMut(&Progress, &Collected) + 'a;
 
-/// Measures the rate of the cycle counter, by which operations are timed. That takes 10 to 200 ms, once in
-/// a process, which must not be a run's.
-pub(crate) fn calibrate_clock() {
+/// Measures the rate of the cycle counter, by which operations are timed, and what a look at the processor
+/// time takes. That takes 10 to 200 ms, once in a process, which must not be a run's.
+pub(crate) fn calibrate_clocks() {
     Instant::now();
+    pace::look_time();
 }
 
 /// Processor time of the laboratory in its own process, in seconds, that no request or check took.

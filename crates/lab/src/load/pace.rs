@@ -3,6 +3,7 @@
 //! Invariant: a schedule never looks at the clock or at answers, so no slot is ever moved or skipped.
 //! Constant slots are counted, not added up, so they don't drift.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use quanta::Instant;
@@ -12,10 +13,14 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use super::stop::Stop;
 use crate::keys::mix;
+use crate::process::thread_cpu_time;
 use crate::spec::{Length, Pace, Spec};
 
 /// A sleeper wakes up to this late, so the rest is spent looking at the clock.
 const SPIN: Duration = Duration::from_micros(80);
+/// So long before a request is due it is looked how much processor time the spinning took: that look is a
+/// system call, which must not hold the request up.
+const SPIN_LAST: Duration = Duration::from_micros(3);
 /// A sleep is no longer than this, so that stopping is noticed.
 pub(super) const SLEEP_MAX: Duration = Duration::from_millis(50);
 
@@ -173,27 +178,69 @@ pub(super) fn wake_punctually() {
     let _ = rustix::thread::set_current_timer_slack(least);
 }
 
-/// When a wait ended, and how much of it went by in looking at the clock.
+/// Processor time that a look at it takes, the least of a few. The first call measures it, which must not be a
+/// run's.
+pub(super) fn look_time() -> Duration {
+    static TIME: OnceLock<Duration> = OnceLock::new();
+    let look = || {
+        let from = thread_cpu_time();
+        thread_cpu_time() - from
+    };
+    *TIME.get_or_init(|| (0..32).map(|_| look()).min().unwrap_or_default())
+}
+
+/// When a wait ended, and how much processor time went by in looking at the clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waited {
     pub(super) until: Instant,
     pub(super) spun: Duration,
 }
 
+/// What a wait's looking at the clock took. It is processor time, because a thread that looks may lose its
+/// processor, and that costs none.
+#[derive(Debug, Default)]
+struct Spinning {
+    from: Option<Duration>,
+    /// Processor time until shortly before the end, and when that was.
+    last: Option<(Duration, Instant)>,
+}
+
+impl Spinning {
+    /// One more look at the clock, which says how long it is until the end.
+    fn goes_on(&mut self, left: Duration) {
+        if left > SPIN_LAST {
+            self.from.get_or_insert_with(thread_cpu_time);
+        } else if self.last.is_none() {
+            self.last = Some((self.so_far(), Instant::now()));
+        }
+    }
+
+    fn so_far(&self) -> Duration {
+        self.from.map_or(Duration::ZERO, |from| thread_cpu_time() - from + look_time())
+    }
+
+    fn ends(&self, now: Instant) -> Duration {
+        match self.last {
+            // Too short to be worth another look.
+            Some((spun, since)) => spun + now.saturating_duration_since(since).min(SPIN_LAST),
+            None => self.so_far(),
+        }
+    }
+}
+
 /// Waits until `due`; not as long when `stop` is set.
 pub(super) fn wait_until(due: Instant, margin: Duration, stop: &Stop<'_>) -> Waited {
-    let mut spinning_since = None;
+    let mut spinning = Spinning::default();
     loop {
         let now = Instant::now();
         if now >= due || stop.is_set() {
-            let spun = spinning_since.map_or(Duration::ZERO, |since| now - since);
-            return Waited { until: now, spun };
+            return Waited { until: now, spun: spinning.ends(now) };
         }
         let left = due - now;
         if left > margin {
             std::thread::sleep((left - margin).min(SLEEP_MAX));
         } else {
-            spinning_since.get_or_insert(now);
+            spinning.goes_on(left);
             std::hint::spin_loop();
         }
     }
@@ -275,5 +322,30 @@ mod tests {
         let far = Instant::now() + Duration::from_secs(3600);
         let interrupted = AtomicBool::new(true);
         assert!(wait_until(far, Duration::ZERO, &Stop::new(&interrupted)).until < far);
+    }
+
+    /// Time in which others had the processor was charged to the generator, and taken off what the target took.
+    #[test]
+    fn a_spinner_that_loses_its_processor_has_spun_only_what_it_took() {
+        let running = AtomicBool::new(false);
+        let is_over = AtomicBool::new(false);
+        let busy = 3 * std::thread::available_parallelism().map_or(1, |count| count.get());
+        std::thread::scope(|scope| {
+            for _ in 0..busy {
+                scope.spawn(|| {
+                    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let wait = Duration::from_millis(300);
+            let (from, began) = (thread_cpu_time(), Instant::now());
+            let waited = wait_until(began + wait, wait, &Stop::new(&running));
+            let took = thread_cpu_time() - from;
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(took < wait * 3 / 4, "{busy} others left it {took:?}");
+            let bounds = took * 9 / 10..took + Duration::from_millis(1);
+            assert!(bounds.contains(&waited.spun), "{waited:?}, {took:?}");
+        });
     }
 }
