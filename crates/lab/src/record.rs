@@ -60,11 +60,11 @@ pub struct Outcome {
     pub invalid: Option<String>,
     /// How long it took, in seconds; for runs that write, until the last acknowledgement.
     pub seconds: f64,
-    /// Operations answered, all kinds.
+    /// Operations answered, all kinds; not those of the writer beside `readwhilewriting`, which are in `kinds`.
     pub operations: u64,
     /// Per kind of operation: `get`, `put`, `head`, `delete`, `scan`, `read-modify-write`.
     pub kinds: BTreeMap<String, KindOutcome>,
-    /// Operations answered in each second.
+    /// Those operations in each second.
     pub per_second: Vec<u64>,
     /// How late, at worst, the generator itself sent a request, in seconds; open loop only.
     pub generator_lag_max_s: f64,
@@ -100,7 +100,7 @@ impl Outcome {
         if self.seconds > 0.0 { self.operations as f64 / self.seconds } else { 0.0 }
     }
 
-    /// CPU microseconds per operation, background work included.
+    /// CPU microseconds per operation, background work and a writer beside included.
     pub fn cpu_us_per_operation(&self) -> f64 {
         self.cpu_settled_s.max(self.cpu_s) * 1e6 / self.operations.max(1) as f64
     }

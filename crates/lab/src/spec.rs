@@ -55,7 +55,8 @@ workloads! {
         ReadMissing = "readmissing",
         /// Gets keys of the first hundredth of all, at random.
         ReadHot = "readhot",
-        /// Gets keys that are there while one thread overwrites at the spec's `background_rate`.
+        /// Gets keys that are there while one thread overwrites at the spec's `background_rate`; its puts are none
+        /// of the operations.
         ReadWhileWriting = "readwhilewriting",
         /// Seeks to a key at random and reads the next `scan_keys`.
         SeekRandom = "seekrandom",

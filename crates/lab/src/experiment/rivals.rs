@@ -12,11 +12,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::picks::{case, different, median_of, of_valid};
+use super::picks::{case, different, median_of, of_valid, told};
 use super::planning::{engine_named, in_turn, run};
 use super::{Experiment, PlannedRun, Scale, Subject};
 use crate::chart::{HeatCell, HeatTable, Unit};
 use crate::error::{Error, Result};
+use crate::load::WRITER_KEPT;
 use crate::record::Record;
 use crate::report::{Comparer, Measure, Metric, Report, Table};
 use crate::run::RunOptions;
@@ -61,6 +62,8 @@ pub(super) const CORE_ROWS: [Workload; 9] = [
 /// Workloads that are also made with so many threads: sessions that read side by side, and that share syncs.
 const THREADED: [(Workload, u32); 2] = [(Workload::FillSync, 4), (Workload::ReadRandom, 2)];
 const VALUE_BYTES: [u32; 3] = [100, 1 << 10, 4 << 10];
+/// A writer beside reads that made this share of its rate or more kept it.
+const WRITER_KEEPS: f64 = 0.99;
 /// Least length of values that engines with separation keep apart.
 const SEPARATED_BYTES: u32 = 1 << 10;
 
@@ -147,13 +150,13 @@ impl Experiment for Rivals {
                         && case(one, "value bytes") == bytes
                 })
             };
-            let figures: Vec<(Option<f64>, Option<f64>)> = engines
+            let selections: Vec<_> = engines.iter().map(|engine| select(engine)).collect();
+            let figures: Vec<(Option<f64>, Option<f64>)> = selections
                 .iter()
-                .map(|engine| {
-                    let selection = select(engine);
+                .map(|selection| {
                     (
-                        median_of(&selection, |one| cost.of(one)),
-                        median_of(&selection, |one| rate.of(one)),
+                        median_of(selection, |one| cost.of(one)),
+                        median_of(selection, |one| rate.of(one)),
                     )
                 })
                 .collect();
@@ -168,11 +171,13 @@ impl Experiment for Rivals {
             };
             let asked = if *key_names { format!("{asked}, names") } else { asked };
             let name = format!("{asked}, {bytes} B");
-            let texts = figures.iter().map(|(cost, rate)| match (cost, rate) {
-                (Some(cost), Some(rate)) => {
-                    format!("{cost:.2} us; {}", Unit::PerSecond.format(*rate))
+            let texts = figures.iter().zip(&selections).map(|((cost, rate), selection)| {
+                let (Some(cost), Some(rate)) = (cost, rate) else { return "-".to_owned() };
+                let text = format!("{cost:.2} us; {}", Unit::PerSecond.format(*rate));
+                match median_of(selection, told(WRITER_KEPT)).filter(|kept| *kept < WRITER_KEEPS) {
+                    Some(kept) => format!("{text}; writer at {}", Unit::Share.format_round(kept)),
+                    None => text,
                 }
-                _ => "-".to_owned(),
             });
             let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |it| format!("{it:.2}"));
             let over = has_floor.then(|| [ratio(over_floor), ratio(best_over_floor)]);
@@ -506,5 +511,26 @@ mod tests {
                 assert!(!written.contains(&store), "{:?}", run.spec.workload);
             }
         }
+    }
+    #[test]
+    fn a_cell_says_that_the_writer_beside_kept_less_than_its_rate() {
+        let planned = Rivals.runs(Scale::Tiny, &["lmdb".to_owned()]).unwrap();
+        let record = |planned: &PlannedRun| {
+            let kept = if planned.target == engine::NAME { 0.995 } else { 0.5 };
+            let outcome = crate::record::Outcome {
+                seconds: 1.0,
+                operations: 100,
+                cpu_s: 1.0,
+                figures: [(WRITER_KEPT.to_owned(), kept)].into(),
+                ..Default::default()
+            };
+            let now = std::time::SystemTime::now();
+            planned.name("rivals").record([].into(), None, now, outcome)
+        };
+        let beside = planned.iter().filter(|run| run.spec.workload == Workload::ReadWhileWriting);
+        let records: Vec<Record> = beside.map(record).collect();
+        let summary = Rivals.report(&records, "rerun").summary_markdown();
+        assert_eq!(summary.matches("; writer at ").count(), 1, "{summary}");
+        assert!(summary.contains("; writer at 50 %"), "{summary}");
     }
 }

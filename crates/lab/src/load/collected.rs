@@ -22,6 +22,8 @@ pub struct Collected {
     /// Seconds that threads may still be in.
     open: BTreeMap<u64, BTreeMap<Kind, Histogram<u64>>>,
     per_second: Vec<u64>,
+    /// Operations of a writer beside what the run is about.
+    beside: u64,
     percentiles: BTreeMap<Kind, Vec<[u64; 3]>>,
     checksum: u64,
     written_bytes: u64,
@@ -38,6 +40,7 @@ impl Collected {
             tallies: BTreeMap::new(),
             open: BTreeMap::new(),
             per_second: Vec::new(),
+            beside: 0,
             percentiles: BTreeMap::new(),
             checksum: 0,
             written_bytes: 0,
@@ -53,22 +56,27 @@ impl Collected {
 
     pub(super) fn add(&mut self, interval: &Interval) {
         let second = usize::try_from(interval.second).unwrap_or(usize::MAX - 1);
+        let mut answered = 0;
         for (kind, tally) in Kind::ALL.into_iter().zip(&interval.tallies) {
             let Some(tally) = tally else { continue };
             self.tallies.entry(kind).or_insert_with(Tally::new).add(tally);
             if tally.count == 0 {
                 continue;
             }
-            if self.per_second.len() <= second {
-                self.per_second.resize(second + 1, 0);
-            }
-            self.per_second[second] += tally.count;
+            answered += tally.count;
             let kinds = self.open.entry(interval.second).or_default();
             kinds
                 .entry(kind)
                 .or_insert_with(histogram)
                 .add(&tally.latency)
                 .expect("a growing histogram takes any other");
+        }
+        if answered > 0 {
+            if self.per_second.len() <= second {
+                self.per_second.resize(second + 1, 0);
+            }
+            self.per_second[second] += interval.operations;
+            self.beside += answered - interval.operations;
         }
         self.checksum ^= interval.checksum;
         self.written_bytes += interval.written_bytes;
@@ -84,12 +92,18 @@ impl Collected {
         }
     }
 
-    /// Operations answered so far.
+    /// Operations answered so far, but for those of a writer beside what the run is about.
     pub fn operations(&self) -> u64 {
         self.per_second.iter().sum()
     }
 
-    /// Operations answered in each second so far.
+    /// What share of its rate the writer beside made.
+    pub(super) fn kept_share(&self, per_second: f64) -> f64 {
+        let asked = per_second * self.last_answer.as_secs_f64();
+        if asked > 0.0 { (self.beside as f64 / asked).min(1.0) } else { 1.0 }
+    }
+
+    /// Those operations in each second so far.
     pub fn per_second(&self) -> &[u64] {
         &self.per_second
     }

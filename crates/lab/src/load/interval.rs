@@ -65,12 +65,15 @@ impl Tally {
 #[derive(Debug)]
 pub(super) struct Interval {
     pub(super) second: u64,
+    /// Operations answered, but for those of a writer beside what the run is about.
+    pub(super) operations: u64,
     pub(super) tallies: [Option<Box<Tally>>; Kind::ALL.len()],
     pub(super) checksum: u64,
     pub(super) written_bytes: u64,
     pub(super) lag: Histogram<u64>,
     /// Longest time from a slot to its sending, whoever's fault it was.
     pub(super) late_max: Duration,
+    /// Of those operations.
     pub(super) last_answer: Duration,
 }
 
@@ -78,6 +81,7 @@ impl Interval {
     pub(super) fn new() -> Interval {
         Interval {
             second: 0,
+            operations: 0,
             tallies: Default::default(),
             checksum: 0,
             written_bytes: 0,
@@ -90,7 +94,7 @@ impl Interval {
     pub(super) fn clear(&mut self) {
         self.tallies.iter_mut().flatten().for_each(|tally| tally.clear());
         self.lag.reset();
-        (self.checksum, self.written_bytes) = (0, 0);
+        (self.operations, self.checksum, self.written_bytes) = (0, 0, 0);
         (self.late_max, self.last_answer) = (Duration::ZERO, Duration::ZERO);
     }
 }

@@ -51,6 +51,8 @@ const OVERRUN_LEAST: Duration = Duration::from_secs(10);
 const SPUN: &str = "generator.spun_s";
 /// The figure of that which the thread that collects what they measure took, in seconds.
 const COLLECTED: &str = "generator.collected_s";
+/// The figure of the share of its rate that the writer beside `readwhilewriting` made.
+pub(crate) const WRITER_KEPT: &str = "writer.kept_share";
 /// A generating thread this busy is the bottleneck itself.
 const BUSY_SHARE_MAX: f64 = 0.97;
 
@@ -172,6 +174,11 @@ pub fn load(
         running.into_iter().map(join).collect::<Vec<_>>()
     });
     let mut loaded = conclude(target, &collector.collected, ended, is_open_loop, options, &stop);
+    let rate = plan.spec().background_rate;
+    if has_background && rate > 0.0 {
+        let kept = collector.collected.kept_share(rate);
+        loaded.outcome.figures.insert(WRITER_KEPT.into(), kept);
+    }
     let collecting = thread_cpu_time() - collecting_from;
     loaded.outcome.figures.insert(COLLECTED.into(), collecting.as_secs_f64());
     Ok(loaded)

@@ -31,7 +31,8 @@ pub(super) struct Times {
 pub(super) struct Recorder {
     start: Instant,
     is_open_loop: bool,
-    /// What a background writer does is no part of the work that two runs have in common.
+    /// What a background writer does is no part of what the run is about, nor of the work that two runs have in
+    /// common.
     counts_as_work: bool,
     interval: Box<Interval>,
     full: Sender<Full>,
@@ -71,7 +72,6 @@ impl Recorder {
         if self.is_open_loop {
             record(&mut tally.from_sent, times.answered.saturating_duration_since(times.sent));
         }
-        interval.last_answer = at;
         let bytes = operation.key.len() as u64;
         interval.written_bytes += match operation.kind {
             Kind::Put | Kind::ReadModifyWrite => bytes + u64::from(operation.value_bytes),
@@ -79,6 +79,8 @@ impl Recorder {
             Kind::Get | Kind::Head | Kind::Scan => 0,
         };
         if self.counts_as_work {
+            interval.operations += 1;
+            interval.last_answer = at;
             let asked = operation.hash ^ u64::from(operation.value_bytes) << 32;
             interval.checksum ^= mix(asked ^ u64::from(is_missed));
         }

@@ -204,6 +204,35 @@ fn refusals_are_counted_by_kind_and_are_no_answers() {
     assert_eq!((refused, loaded.outcome.operations), (150, 1350));
 }
 
+/// The puts beside were counted with the gets, so that an engine whose gets were slow had its rate from puts.
+#[test]
+fn puts_of_the_writer_beside_are_no_operations_and_what_it_kept_is_told() {
+    let memory = Memory::new();
+    let spec = Spec {
+        workload: Workload::ReadWhileWriting,
+        length: Length::Time(Duration::from_secs(1)),
+        background_rate: 500.0,
+        threads: 1,
+        ..tiny(Workload::ReadWhileWriting)
+    };
+    prefill(&memory, &spec);
+    let kept = |fault, rate| {
+        let spec = Spec { background_rate: rate, ..spec.clone() };
+        let outcome = run(&memory.with(fault), &spec).outcome;
+        let (get, put) = (&outcome.kinds["get"], &outcome.kinds["put"]);
+        assert!(put.count > 0);
+        assert_eq!(outcome.operations, get.count);
+        assert_eq!(outcome.per_second.iter().sum::<u64>(), get.count);
+        assert_eq!(get.per_second.len(), outcome.per_second.len());
+        outcome.figures.get("writer.kept_share").copied()
+    };
+    assert!(kept(Fault::None, 500.0).unwrap() > 0.9);
+    // Fewer than a thousand a second.
+    let half = kept(Fault::Takes(1000), 2000.0).unwrap();
+    assert!((0.05..0.55).contains(&half), "{half}");
+    assert_eq!(kept(Fault::None, 0.0), None);
+}
+
 #[test]
 fn interrupt_keeps_what_was_measured() {
     let memory = Memory::new();
