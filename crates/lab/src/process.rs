@@ -6,9 +6,17 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+
+/// Background work is done when nothing happened for so long: Tallybook's engine calls a store idle after 1 s,
+/// and then begins with what it put off, and at rest after 3 s.
+pub const QUIET: Duration = Duration::from_millis(3500);
+/// From one look whether a process is quiet to the next.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// A process that takes this share of a processor does next to nothing. Its time is seen in ticks of 10 ms.
+const QUIET_SHARE: f64 = 0.05;
 
 /// A process to be watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +93,25 @@ impl Process {
         let ticks = cpu_ticks(&stat)
             .ok_or_else(|| Error::Invalid(format!("/proc/{}/stat can't be read", self.id)))?;
         Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
+
+    /// Waits until it has done next to nothing for [`QUIET`], but no longer than `longest`; whether it has.
+    pub fn wait_until_quiet(self, longest: Duration) -> Result<bool> {
+        let began = Instant::now();
+        let mut quiet_since = began;
+        let mut before_s = self.cpu_s()?;
+        while quiet_since.elapsed() < QUIET {
+            if began.elapsed() >= longest {
+                return Ok(false);
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+            let now_s = self.cpu_s()?;
+            if now_s - before_s > LOOK_INTERVAL.as_secs_f64() * QUIET_SHARE {
+                quiet_since = Instant::now();
+            }
+            before_s = now_s;
+        }
+        Ok(true)
     }
 
     /// CPU ticks of its threads whose names begin so, and whether one of them runs or waits for a
@@ -171,7 +198,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -210,6 +237,32 @@ mod tests {
         drop(stop);
         thread.join().unwrap();
         assert_eq!(process.threads_named(&["lab-nobody"]), (0, false));
+    }
+
+    /// As an engine does that begins with what it put off when it has been idle for a while.
+    #[test]
+    fn what_a_process_puts_off_for_two_seconds_is_waited_for() {
+        let script = "sleep 2; i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done; exec sleep 60";
+        let mut child =
+            Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
+        let process = Process::new(child.id());
+        let began = Instant::now();
+        assert!(process.wait_until_quiet(Duration::from_secs(60)).unwrap());
+        assert!(began.elapsed() >= Duration::from_secs(2) + QUIET, "{:?}", began.elapsed());
+        assert!(process.cpu_s().unwrap() > 0.05, "its work is in what it took");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(process.wait_until_quiet(Duration::from_secs(60)).is_err());
+    }
+
+    #[test]
+    fn a_process_that_never_rests_is_not_waited_for_for_ever() {
+        let spin = ["-c", "while :; do :; done"];
+        let mut child = Command::new("sh").args(spin).stdin(Stdio::null()).spawn().unwrap();
+        let quiet = Process::new(child.id()).wait_until_quiet(Duration::from_secs(2));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!quiet.unwrap());
     }
 
     #[test]

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
-use crate::process::Process;
+use crate::error::{Error, Result};
+use crate::process::{Process, QUIET};
 use crate::spec::Durability;
 
 /// One request, by reference to what the generator holds.
@@ -154,22 +154,19 @@ pub trait Target: Send + Sync {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// Waits until a process does next to nothing: less than a twentieth of a second in a second. A
-/// process that can't be watched is given a second.
+/// The longest that a server is waited for.
+const SETTLE_MAX: Duration = Duration::from_secs(600);
+
+/// Waits until a process has done next to nothing for [`QUIET`]; one that can't be watched is given as long.
 fn settle_by_cpu(process: Option<u32>) -> Result<Duration> {
-    const WINDOW: Duration = Duration::from_secs(1);
-    let Some(process) = process.map(Process::new) else {
-        std::thread::sleep(WINDOW);
-        return Ok(Duration::ZERO);
-    };
-    let mut before = process.usage()?.cpu_s;
-    loop {
-        std::thread::sleep(WINDOW);
-        let now = process.usage()?.cpu_s;
-        if now - before < WINDOW.as_secs_f64() / 20.0 {
-            // The work is another process's, and so is its time.
-            return Ok(Duration::ZERO);
+    match process.map(Process::new) {
+        None => std::thread::sleep(QUIET),
+        Some(process) if process.wait_until_quiet(SETTLE_MAX)? => {}
+        Some(process) => {
+            let what = format!("process {} isn't at rest after {SETTLE_MAX:?}", process.id());
+            return Err(Error::Invalid(what));
         }
-        before = now;
     }
+    // The work is another process's, and so is its time.
+    Ok(Duration::ZERO)
 }

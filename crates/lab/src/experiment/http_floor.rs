@@ -83,8 +83,8 @@ impl Experiment for HttpFloor {
                         prefill: None,
                         options: RunOptions {
                             warm_up: Some(Length::Operations(scale.pick(2_000, WARM_UP, WARM_UP))),
-                            settle_first: true,
-                            settle: workload.writes(),
+                            settle_first: scale != Scale::Tiny,
+                            settle: workload.writes() && scale != Scale::Tiny,
                             ..RunOptions::default()
                         },
                         budget: Budget {

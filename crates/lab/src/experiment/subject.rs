@@ -265,7 +265,7 @@ impl Opened {
     ) -> Result<Loaded> {
         match self {
             Opened::Child(child) => child.run(spec, options, watch),
-            Opened::Files { child, directory } => Ok(files::run(child, spec, directory)),
+            Opened::Files { child, directory } => Ok(files::run(child, spec, options, directory)),
             Opened::Http { target, server, .. } => {
                 let mut loaded =
                     run::run(&**target, spec, options, &mut |progress, _| watch(progress))?;

@@ -17,25 +17,23 @@ use crate::error::{Error, Result};
 use crate::load::Loaded;
 use crate::process::{Process, disk_bytes};
 use crate::record::{KindOutcome, Latency, Outcome};
-use crate::run::invalid;
+use crate::run::{RunOptions, invalid};
 use crate::spec::{Length, Spec, ValueSizes, Workload};
 use crate::statistics::quantile;
 
 /// How often memory and open files are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A process that used next to nothing for so long does nothing more by itself.
-const QUIET: Duration = Duration::from_millis(200);
-/// The longest that is waited for it.
+/// The longest that is waited for what a store does by itself.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
 /// A segment takes writes, and two are ready ahead of need.
 const SEGMENTS_AHEAD: usize = 3;
 
 /// Makes one run of a workload of files on the store in `directory`. What ends it early is in what
 /// comes back.
-pub fn run(child: &mut FilesChild, spec: &Spec, directory: &Path) -> Loaded {
+pub fn run(child: &mut FilesChild, spec: &Spec, options: &RunOptions, directory: &Path) -> Loaded {
     let made = match spec.workload {
-        Workload::WriteReadUnlink => file(child, spec, directory),
-        Workload::EachBucket => each_bucket(child, spec, directory),
+        Workload::WriteReadUnlink => file(child, spec, options, directory),
+        Workload::EachBucket => each_bucket(child, spec, options, directory),
         Workload::Rest => rest(child, spec, directory),
         other => Err(Error::Invalid(format!("{} is for stores of keys", other.name()))),
     };
@@ -52,12 +50,17 @@ pub fn file_name(place: u8, seed: u32, bytes: u64) -> String {
 }
 
 /// Writes a file, reads it, unlinks it.
-fn file(child: &mut FilesChild, spec: &Spec, directory: &Path) -> Result<Outcome> {
+fn file(
+    child: &mut FilesChild,
+    spec: &Spec,
+    options: &RunOptions,
+    directory: &Path,
+) -> Result<Outcome> {
     let (bytes, seed) = of_spec(spec)?;
     // Scattered over the buckets by a number that depends on the seed and the size.
     let place = (u64::from(seed).wrapping_add(bytes)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
     let name = file_name(place as u8, seed, bytes);
-    watched(child, directory, |child, figures| {
+    watched(child, options, directory, |child, figures| {
         let mut kinds = BTreeMap::new();
         let process = Process::new(child.process());
         let mut before_s = process.usage()?.cpu_s;
@@ -77,12 +80,17 @@ fn file(child: &mut FilesChild, spec: &Spec, directory: &Path) -> Result<Outcome
 }
 
 /// Writes a small file into each of many buckets, and reads some of them.
-fn each_bucket(child: &mut FilesChild, spec: &Spec, directory: &Path) -> Result<Outcome> {
+fn each_bucket(
+    child: &mut FilesChild,
+    spec: &Spec,
+    options: &RunOptions,
+    directory: &Path,
+) -> Result<Outcome> {
     let (bytes, seed) = of_spec(spec)?;
     let count = spec.keys.clamp(1, 256);
     // Whatever the reference id is, names that differ in their first byte fall into different buckets.
     let names = (0..count).map(|at| file_name(at as u8, seed, bytes));
-    watched(child, directory, |child, _| {
+    watched(child, options, directory, |child, _| {
         let names: Vec<String> = names.collect();
         let written: Result<Vec<u64>> =
             names.iter().map(|name| child.write(name, bytes, seed)).collect();
@@ -127,6 +135,7 @@ fn rest(child: &mut FilesChild, spec: &Spec, directory: &Path) -> Result<Outcome
 /// What is measured around what is asked: `ask` answers its kinds of operations and the bytes written.
 fn watched(
     child: &mut FilesChild,
+    options: &RunOptions,
     directory: &Path,
     ask: impl FnOnce(
         &mut FilesChild,
@@ -151,7 +160,7 @@ fn watched(
         let asked = ask(child, &mut outcome.figures);
         let seconds = begun.elapsed().as_secs_f64();
         let used = process.usage();
-        if asked.is_ok() {
+        if asked.is_ok() && options.settle {
             outcome.settle_s = settle(process);
         }
         done.store(true, Ordering::Relaxed);
@@ -195,17 +204,8 @@ fn finish(
 /// Waits until a process does nothing more by itself; how long that took, in seconds.
 fn settle(process: Process) -> f64 {
     let begun = Instant::now();
-    let used_s = || process.usage().map_or(0.0, |usage| usage.cpu_s);
-    let mut before_s = used_s();
-    while begun.elapsed() < SETTLE_MAX {
-        std::thread::sleep(QUIET);
-        let now_s = used_s();
-        // A tick of its clock, by which it is seen from outside.
-        if now_s - before_s < 0.015 {
-            break;
-        }
-        before_s = now_s;
-    }
+    // One that is gone is found out when it is looked at next.
+    let _ = process.wait_until_quiet(SETTLE_MAX);
     begun.elapsed().as_secs_f64()
 }
 

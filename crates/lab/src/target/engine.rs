@@ -16,14 +16,11 @@ use tallybook::{
 
 use super::{Answers, Budget, Request, Session, Target};
 use crate::error::{Error, Result};
-use crate::process::{Process, thread_cpu_time};
+use crate::process::{Process, QUIET, thread_cpu_time};
 use crate::spec::Durability;
 
 /// The target's name.
 pub const NAME: &str = "tallybook";
-/// Background work has settled when nothing happened for so long; the engine itself calls a store
-/// idle after 1 s, and then begins with what it put off, and at rest after 3 s.
-const QUIET: Duration = Duration::from_millis(3500);
 /// Time between two looks, each of which takes a quarter of a millisecond.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Background threads, by the beginning of their names. Without background work the second is woken

@@ -11,6 +11,7 @@ use tallybook_lab::Error;
 use tallybook_lab::experiment::runner::{Bench, Programs, Stage, make, write_report};
 use tallybook_lab::experiment::{Scale, find};
 use tallybook_lab::files::{self, FilesChild, FilesOpening, REFERENCE_ID, file_name};
+use tallybook_lab::run::RunOptions;
 use tallybook_lab::spec::{Durability, Spec, ValueSizes, Workload};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_tallybook-lab");
@@ -52,10 +53,12 @@ fn a_file_is_written_read_and_unlinked_and_everything_is_measured() {
     for durability in [Durability::Os, Durability::Sync] {
         let mut child = open(&opening(dir.path(), durability));
         assert_eq!(child.settings()["buckets"], "64");
-        let loaded = files::run(&mut child, &file_spec(3 << 20, 7), dir.path());
+        let loaded =
+            files::run(&mut child, &file_spec(3 << 20, 7), &RunOptions::default(), dir.path());
         assert!(loaded.error.is_none(), "{loaded:?}");
         let outcome = loaded.outcome;
         assert_eq!((outcome.operations, outcome.user_written_bytes), (3, 3 << 20));
+        assert!(outcome.settle_s >= 3.5, "what it puts off is waited for: {}", outcome.settle_s);
         for kind in ["write", "read", "unlink"] {
             assert!(outcome.kinds[kind].latency.p50_ns > 0, "{kind}");
         }
@@ -123,7 +126,7 @@ fn a_run_that_is_for_stores_of_keys_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut child = open(&opening(dir.path(), Durability::Os));
     let spec = Spec { workload: Workload::ReadRandom, ..file_spec(1, 1) };
-    let loaded = files::run(&mut child, &spec, dir.path());
+    let loaded = files::run(&mut child, &spec, &RunOptions::default(), dir.path());
     assert!(loaded.error.unwrap().to_string().contains("stores of keys"));
     assert!(loaded.outcome.invalid.is_some());
 }

@@ -69,7 +69,7 @@ impl Experiment for Kfs {
             for (at, &size) in sizes.iter().enumerate() {
                 let turns = targets.iter().cycle().skip((trial as usize + at) % targets.len());
                 for &target in turns.take(targets.len()) {
-                    runs.push(file(target, size, trial));
+                    runs.push(file(target, size, trial, scale));
                     if at + 1 == sizes.len() {
                         runs.push(rest(target, trial, scale));
                     }
@@ -107,15 +107,15 @@ fn stores(scale: Scale, against: &[String]) -> Result<Vec<FilesStore>> {
 
 type Target = (&'static str, FilesStore, Durability);
 
-fn file(target: Target, mib: u64, trial: u32) -> PlannedRun {
+fn file(target: Target, mib: u64, trial: u32, scale: Scale) -> PlannedRun {
     let spec = Spec { workload: Workload::WriteReadUnlink, ..spec(mib * MIB, trial) };
-    planned(target, &[("size", &format!("{mib:03} MiB"))], spec, trial)
+    planned(target, &[("size", &format!("{mib:03} MiB"))], spec, trial, scale)
 }
 
 fn rest(target: Target, trial: u32, scale: Scale) -> PlannedRun {
     let length = Length::Time(Duration::from_secs(scale.pick(6, 30, 30)));
     let spec = Spec { workload: Workload::Rest, length, ..spec(0, trial) };
-    planned(target, &[("part", "rest")], spec, trial)
+    planned(target, &[("part", "rest")], spec, trial, scale)
 }
 
 fn each_bucket(target: Target, trial: u32, scale: Scale) -> PlannedRun {
@@ -125,7 +125,7 @@ fn each_bucket(target: Target, trial: u32, scale: Scale) -> PlannedRun {
         keys: u64::from(buckets),
         ..spec(u64::from(SMALL_BYTES), trial)
     };
-    let run = planned(target, &[("part", "buckets")], spec, trial);
+    let run = planned(target, &[("part", "buckets")], spec, trial, scale);
     PlannedRun {
         subject: Subject::Files { store: target.1, buckets: Some(BUCKETS) },
         shared_store: None,
@@ -145,7 +145,13 @@ fn spec(bytes: u64, trial: u32) -> Spec {
     }
 }
 
-fn planned(target: Target, case: &[(&str, &str)], spec: Spec, trial: u32) -> PlannedRun {
+fn planned(
+    target: Target,
+    case: &[(&str, &str)],
+    spec: Spec,
+    trial: u32,
+    scale: Scale,
+) -> PlannedRun {
     let (name, store, durability) = target;
     PlannedRun {
         case: named(case),
@@ -154,7 +160,7 @@ fn planned(target: Target, case: &[(&str, &str)], spec: Spec, trial: u32) -> Pla
         repetition: trial,
         prefill: None,
         spec: Spec { durability, ..spec },
-        options: RunOptions::default(),
+        options: RunOptions { settle: scale != Scale::Tiny, ..RunOptions::default() },
         budget: Budget { durability, ..budget(0) },
         shared_store: Some(name.to_owned()),
         is_profiled: false,

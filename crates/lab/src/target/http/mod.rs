@@ -118,7 +118,7 @@ impl Target for HttpTarget {
     }
 
     /// A server doesn't tell over `/v0` what it does in the background; its CPU time does, if its
-    /// process is known: idle is less than a twentieth of a second in a second.
+    /// process is known.
     fn settle(&self) -> Result<Duration> {
         super::settle_by_cpu(self.process)
     }
