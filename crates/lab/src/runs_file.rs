@@ -2,7 +2,8 @@
 //! where it was.
 //!
 //! Invariant: a run is told from others by experiment, case, target, repetition and spec. Of several
-//! lines of one run the last counts; only a valid one keeps it from being made again.
+//! lines of one run the last counts; only a valid one keeps it from being made again. By what program it
+//! was made is among the settings of its target, and looked at by who adds to the file.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};

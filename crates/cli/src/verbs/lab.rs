@@ -99,10 +99,12 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
         None => PathBuf::from("lab-runs").join(format!("{}-{}", experiment.name(), scale.name())),
     };
     let rerun = rerun(experiment, scale, arguments);
-    claim(&directory, experiment, scale, &rerun)?;
+    refuse_other_runs(&directory, experiment, scale)?;
     let stop = process::stop_when_asked()?;
     let programs = programs()?;
     let bench = Bench { directory: &directory, programs: &programs, stop };
+    runner::check_programs(experiment, &plan, &bench).map_err(usage)?;
+    claim(&directory, &rerun)?;
     let mut show = Show::new();
     let made = runner::make(experiment, &plan, &bench, &mut |status| show.update(status));
     show.finish();
@@ -133,28 +135,30 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// Makes the directory this experiment's; one that holds another's runs, or another scale's, is refused,
-/// because a report of both would answer nothing.
-fn claim(
+/// Refuses a directory that holds another experiment's runs, or another scale's, because a report of both would
+/// answer nothing.
+fn refuse_other_runs(
     directory: &Path,
     experiment: &dyn Experiment,
     scale: Scale,
-    rerun: &str,
 ) -> anyhow::Result<()> {
-    let path = directory.join(COMMAND_FILE);
     let start = format!("tallybook lab run {} --scale {}", experiment.name(), scale.name());
-    match fs::read_to_string(&path) {
-        Ok(command) if command.split_whitespace().take(6).eq(start.split(' ')) => {}
-        Ok(command) => {
-            return Err(UsageError(format!(
+    match fs::read_to_string(directory.join(COMMAND_FILE)) {
+        Ok(command) if !command.split_whitespace().take(6).eq(start.split(' ')) => {
+            Err(UsageError(format!(
                 "{} holds the runs of {:?}; give another directory with --out",
                 directory.display(),
                 command.trim()
             ))
-            .into());
+            .into())
         }
-        Err(_) => {}
+        _ => Ok(()),
     }
+}
+
+/// Makes the directory this experiment's.
+fn claim(directory: &Path, rerun: &str) -> anyhow::Result<()> {
+    let path = directory.join(COMMAND_FILE);
     fs::create_dir_all(directory)
         .and_then(|()| fs::write(&path, format!("{rerun}\n")))
         .with_context(|| format!("cannot write {}", path.display()))

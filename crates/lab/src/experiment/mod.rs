@@ -7,6 +7,7 @@ mod plan;
 mod repetitions;
 mod memory_group;
 mod subject;
+mod fingerprints;
 mod server;
 mod stores;
 mod profiles;

@@ -1,6 +1,6 @@
 //! Makes an experiment's runs, and writes down each as soon as it is done.
 //!
-//! 1. Leave out what `runs.jsonl` has already.
+//! 1. Leave out what `runs.jsonl` has already; refuse to add to what another build of a program made.
 //! 2. Refuse, before anything starts, what can't be had here: programs, disk.
 //! 3. Run by run: open, fill, have memory there, load, write the record. One that fails is written down
 //!    as invalid with its reason, its store is thrown away, and the next is made.
@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::Experiment;
+use super::fingerprints::{Fingerprints, PROGRAM};
 use super::plan::PlannedRun;
 use super::profiles;
 use super::stores::{self, Stores};
@@ -98,13 +99,72 @@ pub fn make(
     fs::create_dir_all(directory).map_err(Error::io(directory.display().to_string()))?;
     let _lock = lock(directory)?;
     let mut file = RunsFile::open(&directory.join(RUNS_FILE))?;
+    let mut fingerprints = Fingerprints::new(bench.programs);
+    refuse_others(experiment, runs, file.records(), &mut fingerprints, directory)?;
     let mut summary = Summary::default();
-    make_left(experiment, runs, &mut file, &mut summary, bench, watch)?;
+    make_left(experiment, runs, &mut file, &mut fingerprints, &mut summary, bench, watch)?;
     if summary.failed.is_empty() && !summary.interrupted {
         let following = experiment.following(runs, file.records());
-        make_left(experiment, &following, &mut file, &mut summary, bench, watch)?;
+        make_left(
+            experiment,
+            &following,
+            &mut file,
+            &mut fingerprints,
+            &mut summary,
+            bench,
+            watch,
+        )?;
     }
     Ok(summary)
+}
+
+/// Refuses, before anything is touched, a directory whose runs were made by another build of a program than the
+/// planned ones would be: a report of both would answer nothing.
+pub fn check_programs(
+    experiment: &dyn Experiment,
+    runs: &[PlannedRun],
+    bench: &Bench<'_>,
+) -> Result<()> {
+    let path = bench.directory.join(RUNS_FILE);
+    if !path.exists() {
+        return Ok(());
+    }
+    let records = last_of_each(crate::report::load_records(&path)?);
+    let mut fingerprints = Fingerprints::new(bench.programs);
+    refuse_others(experiment, runs, &records, &mut fingerprints, bench.directory)
+}
+
+fn refuse_others(
+    experiment: &dyn Experiment,
+    runs: &[PlannedRun],
+    records: &[Record],
+    fingerprints: &mut Fingerprints<'_>,
+    directory: &Path,
+) -> Result<()> {
+    let mut own: BTreeMap<&str, Vec<Option<String>>> = BTreeMap::new();
+    for run in runs {
+        let fingerprint = fingerprints.of(&run.subject)?;
+        let known = own.entry(&run.target).or_default();
+        if !known.contains(&fingerprint) {
+            known.push(fingerprint);
+        }
+    }
+    let counts = |record: &&Record| {
+        record.experiment == experiment.name() && record.outcome.invalid.is_none()
+    };
+    for record in records.iter().filter(counts) {
+        let made_by = record.target_settings.get(PROGRAM);
+        let is_own = |own: &Option<String>| own.is_none() || own.as_ref() == made_by;
+        if own.get(&*record.target).is_some_and(|known| !known.iter().any(is_own)) {
+            return Err(Error::Invalid(format!(
+                "{} holds runs of {:?} that another build of its program made; give another directory with \
+                 --out, or remove this one",
+                directory.display(),
+                record.target
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Makes those of the runs that `file` lacks.
@@ -112,6 +172,7 @@ fn make_left(
     experiment: &dyn Experiment,
     runs: &[PlannedRun],
     file: &mut RunsFile,
+    fingerprints: &mut Fingerprints<'_>,
     summary: &mut Summary,
     bench: &Bench<'_>,
     watch: &mut dyn FnMut(&Status<'_>),
@@ -144,8 +205,10 @@ fn make_left(
             let time_left_now = time_left.map(|left| left.saturating_sub(began.elapsed()));
             watch(&Status { number: at + 1, count: left.len(), run, stage, left: time_left_now });
         };
+        let fingerprint = fingerprints.of(&run.subject)?;
         let made = make_one(experiment, run, &left[at + 1..], &mut stores, bench, &mut tell)?;
-        let Some((record, error)) = made else { break };
+        let Some((mut record, error)) = made else { break };
+        record.target_settings.extend(fingerprint.map(|one| (PROGRAM.to_owned(), one)));
         estimate.learn(run, began.elapsed());
         file.append(record.clone())?;
         tell(Stage::Done(&record));

@@ -106,6 +106,25 @@ impl Programs {
         Ok(())
     }
 
+    /// The file of the program that is started for runs on a subject, if one is.
+    pub(super) fn file<'a>(&'a self, subject: &'a Subject) -> Option<&'a Path> {
+        fn first(words: &[OsString]) -> Option<&Path> {
+            words.first().map(Path::new)
+        }
+        match subject {
+            Subject::Engine { .. } | Subject::Floor => first(&self.child),
+            Subject::Build { program } => Some(program),
+            Subject::Rival { .. } | Subject::Files { store: FilesStore::LevelDb, .. } => {
+                self.rivals.as_deref()
+            }
+            Subject::Server { .. } => first(&self.server),
+            Subject::Bare { .. } => first(&self.bare),
+            Subject::Files { store: FilesStore::Tallybook, .. } => first(&self.files),
+            Subject::Files { store: FilesStore::Kfs, .. } => self.kfs.as_deref(),
+            Subject::Url { .. } => None,
+        }
+    }
+
     /// The command that starts a store of files.
     fn of_files(&self, store: FilesStore) -> Vec<OsString> {
         let path = |path: &Option<PathBuf>| path.clone().map(PathBuf::into_os_string);

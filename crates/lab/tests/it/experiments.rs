@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,6 +129,30 @@ fn what_is_there_is_not_made_again_and_a_stop_keeps_it() {
     let report = write_report(experiment, dir.path(), "rerun").unwrap();
     assert_eq!(report.records().len(), 3);
     assert!(report.records().iter().all(|record| record.outcome.invalid.is_none()));
+}
+
+/// Names of runs don't tell what program made them, so that a second comparison found all of its runs there and
+/// answered with the first one's.
+#[test]
+fn runs_of_another_build_are_not_taken_for_this_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let runs_dir = dir.path().join("runs");
+    let other = dir.path().join("other");
+    let script = format!("#!/bin/sh\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_tallybook-lab"));
+    std::fs::write(&other, &script).unwrap();
+    std::fs::set_permissions(&other, PermissionsExt::from_mode(0o755)).unwrap();
+    let experiment = find("builds").unwrap();
+    let against = [other.to_str().unwrap().to_owned(), "fillseq".to_owned()];
+    let runs = with_repetitions(experiment.runs(Scale::Tiny, &against).unwrap(), 1);
+    assert_eq!(made(experiment, &runs, &runs_dir).unwrap().made, 2);
+    let again = made(experiment, &runs, &runs_dir).unwrap();
+    assert_eq!((again.kept, again.made), (2, 0), "the same programs go on with what is there");
+    let records = load_records(&runs_dir.join("runs.jsonl")).unwrap();
+    assert_ne!(records[0].target_settings["program"], records[1].target_settings["program"]);
+    std::fs::write(&other, script + "# Built again.\n").unwrap();
+    let error = made(experiment, &runs, &runs_dir).unwrap_err().to_string();
+    assert!(error.contains("another build") && error.contains("--out"), "{error}");
+    assert_eq!(load_records(&runs_dir.join("runs.jsonl")).unwrap().len(), 2);
 }
 
 #[test]
