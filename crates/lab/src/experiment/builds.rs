@@ -91,7 +91,7 @@ impl Experiment for Builds {
         let mut runs = Vec::new();
         for repetition in 0..scale.pick(2, 5, 15) {
             for &(workload, value_bytes) in &rows {
-                let row = Row { workload, threads: 1, value_bytes, key_names };
+                let row = Row { workload, threads: 1, value_bytes, key_names, is_first: false };
                 runs.extend(
                     in_turn(&sides, repetition)
                         .map(|(name, subject)| planned(name, subject, row, scale, repetition)),

@@ -2,12 +2,13 @@
 //!
 //! 1. Workloads that only read share one store per engine, filled once a round; those that overwrite
 //!    follow on it, in the same order for every engine. Those that insert, delete or begin empty have
-//!    stores of their own.
+//!    stores of their own. The first reads of a filled store are a row of their own, with the merges that
+//!    they set going.
 //! 2. For each workload the engines come in turn, in another order each round.
 //!
 //! Two workloads are also made with several threads. One table comes of it: rows workloads, columns
-//! engines, and the ratio to the best rival. If it is named, the floor under the engines is a column too, and
-//! no rival.
+//! engines, and the ratio to the best of the rivals that were run. If it is named, the floor under the
+//! engines is a column too, and no rival.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -61,6 +62,8 @@ pub(super) const CORE_ROWS: [Workload; 9] = [
 ];
 /// Workloads that are also made with so many threads: sessions that read side by side, and that share syncs.
 const THREADED: [(Workload, u32); 2] = [(Workload::FillSync, 4), (Workload::ReadRandom, 2)];
+/// The row of the reads that come right after the fill.
+const FIRST_READS: &str = "firstreads";
 const VALUE_BYTES: [u32; 3] = [100, 1 << 10, 4 << 10];
 /// A writer beside reads that made this share of its rate or more kept it.
 const WRITER_KEEPS: f64 = 0.99;
@@ -95,8 +98,8 @@ impl Experiment for Rivals {
         // Sizes outermost: an experiment that is stopped early has whole rows.
         for &value_bytes in sizes {
             for repetition in 0..repetitions {
-                for &(workload, threads) in &rows(core) {
-                    let row = Row { workload, threads, value_bytes, key_names };
+                for (workload, threads, is_first) in rows(core) {
+                    let row = Row { workload, threads, value_bytes, key_names, is_first };
                     let fits = |name: &&str| {
                         if *name == floor::NAME {
                             return floor_does(workload);
@@ -121,8 +124,10 @@ impl Experiment for Rivals {
         let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
         let engines = engine_order(records);
         let rows = different(records, |one| {
-            let Spec { workload, threads, key_names, .. } = one.spec;
-            Some((workload, threads, key_names, case(one, "value bytes").to_owned()))
+            let Spec { threads, key_names, .. } = one.spec;
+            let [workload, bytes] =
+                ["workload", "value bytes"].map(|name| case(one, name).to_owned());
+            Some((workload, threads, key_names, bytes))
         });
         let cost = Metric::of_run(Measure::CpuPerOperation);
         let rate = Metric::of_run(Measure::Throughput);
@@ -144,7 +149,7 @@ impl Experiment for Rivals {
             let select = |engine: &str| {
                 of_valid(records, |one| {
                     one.target == engine
-                        && one.spec.workload == *workload
+                        && case(one, "workload") == workload
                         && one.spec.threads == *threads
                         && one.spec.key_names == *key_names
                         && case(one, "value bytes") == bytes
@@ -166,8 +171,8 @@ impl Experiment for Rivals {
                 ahead += u32::from(speed > 1.0);
             }
             let asked = match threads {
-                1 => workload.name().to_owned(),
-                _ => format!("{}, {threads} threads", workload.name()),
+                1 => workload.clone(),
+                _ => format!("{workload}, {threads} threads"),
             };
             let asked = if *key_names { format!("{asked}, names") } else { asked };
             let name = format!("{asked}, {bytes} B");
@@ -196,9 +201,12 @@ impl Experiment for Rivals {
             _ => {
                 let are_named = records.iter().all(|one| one.spec.key_names);
                 let keys = if are_named { " with keys that begin with names" } else { "" };
+                let rivals: Vec<&str> =
+                    engines.iter().map(String::as_str).filter(|name| is_rival(name)).collect();
                 format!(
-                    "Tallybook makes more operations per second than the best rival in {ahead} of {compared} \
-                     rows{keys}, each rival taken where it is best."
+                    "In the median Tallybook makes more operations per second than the best of {} in {ahead} of \
+                     {compared} rows{keys}, each rival taken where it is best.",
+                    rivals.join(", ")
                 )
             }
         });
@@ -210,12 +218,23 @@ impl Experiment for Rivals {
         };
         report.paragraph(&format!(
             "Each cell: CPU time per operation, background work included, then operations per second; \
-             medians. Speed above 1 and CPU below 1 is better than the best rival, which may be another \
-             one in each row and column. One thread where no more are named, {}, equal memory; an acknowledged \
-             write survives {level} (fillsync: power loss). Which engine does more or less than that for \
+             medians. Speed above 1 and CPU below 1 is better than the best of the rivals in these runs, which \
+             may be another one in each row and column. One thread where no more are named, {}, equal memory; an \
+             acknowledged write survives {level} (fillsync: power loss). Which engine does more or less than that for \
              it is among the settings below (durability, survives).",
             keys.join(" or ")
         ));
+        report.paragraph(match rows.iter().any(|(workload, ..)| workload == FIRST_READS) {
+            true => {
+                "Before reads are measured, others of their kind are made, and merges that an engine begins \
+                 because of those are in no row. What the first reads after a fill set going is in firstreads: as \
+                 many gets as there are keys, with the work behind them until the store is at rest."
+            }
+            false => {
+                "Before reads are measured, others of their kind are made, and merges that an engine begins \
+                 because of those are in no row."
+            }
+        });
         if has_floor {
             report.paragraph(
                 "The floor is no store: a table in memory and one mapped file, with checksums, written so that \
@@ -269,15 +288,17 @@ fn is_word(word: &str) -> bool {
     WORDS.contains(&word)
 }
 
-/// The workloads, with their threads, in the order in which they are made; what changes a store comes
-/// after what reads it.
-fn rows(core: bool) -> Vec<(Workload, u32)> {
-    let mut all: Vec<_> = Workload::ALL.iter().map(|&workload| (workload, 1)).collect();
-    all.retain(|(workload, _)| !core || CORE_ROWS.contains(workload));
+/// The workloads, with their threads and whether they are the first reads, in the order in which they are made;
+/// what changes a store comes after what reads it.
+fn rows(core: bool) -> Vec<(Workload, u32, bool)> {
+    let mut all = vec![(Workload::ReadRandom, 1, true)];
+    all.extend(Workload::ALL.iter().map(|&workload| (workload, 1, false)));
+    all.retain(|(workload, ..)| !core || CORE_ROWS.contains(workload));
     if !core {
-        all.extend(THREADED);
+        all.extend(THREADED.map(|(workload, threads)| (workload, threads, false)));
     }
-    all.sort_by_key(|&(workload, _)| place(workload));
+    // Stable: the first reads stay the first.
+    all.sort_by_key(|&(workload, ..)| place(workload));
     all
 }
 
@@ -300,6 +321,8 @@ pub(super) struct Row {
     pub(super) threads: u32,
     pub(super) value_bytes: u32,
     pub(super) key_names: bool,
+    /// Whether it is the first that reads a filled store: as often as there are keys, with nothing before.
+    pub(super) is_first: bool,
 }
 
 /// A run of a row by the engine `subject`, which records call by this name.
@@ -310,7 +333,7 @@ pub(super) fn planned(
     scale: Scale,
     repetition: u32,
 ) -> PlannedRun {
-    let Row { workload, threads, value_bytes: bytes, key_names } = row;
+    let Row { workload, threads, value_bytes: bytes, key_names, is_first } = row;
     let small = if bytes <= 100 { 500_000 } else { 150_000_000 / u64::from(bytes + 16) };
     let keys: u64 = scale.pick(1_000, small, small * 20);
     let time = Length::Time(Duration::from_secs_f64(scale.pick(0.1, 3.0, 30.0)));
@@ -322,7 +345,7 @@ pub(super) fn planned(
         length: match workload {
             // An fdatasync each.
             Workload::FillSync => Length::Operations(scale.pick(50, 1_000, 20_000)),
-            _ if workload.starts_empty() => Length::Operations(keys),
+            _ if workload.starts_empty() || is_first => Length::Operations(keys),
             Workload::DeleteRandom => Length::Operations(keys / 2),
             _ => time,
         },
@@ -332,10 +355,10 @@ pub(super) fn planned(
         key_bytes: if key_names { NAMED_KEY_BYTES } else { Spec::default().key_bytes },
         ..Spec::default()
     };
-    let reads = place(workload) == 1;
+    let is_warm = place(workload) == 1 && !is_first;
     let durability = spec.durability;
     let mut case = BTreeMap::from([
-        ("workload".to_owned(), workload.name().to_owned()),
+        ("workload".to_owned(), if is_first { FIRST_READS } else { workload.name() }.to_owned()),
         ("value bytes".to_owned(), bytes.to_string()),
     ]);
     if threads > 1 {
@@ -348,10 +371,11 @@ pub(super) fn planned(
         case,
         target: name.to_owned(),
         options: RunOptions {
-            warm_up: reads
+            warm_up: is_warm
                 .then(|| Length::Time(Duration::from_secs_f64(scale.pick(0.05, 0.5, 5.0)))),
-            // Reads leave nothing behind; engines that can't tell are waited for at a price.
-            settle: !reads && scale != Scale::Tiny,
+            // What reads set going they do in the warm-up (decision 25), and the first reads are charged for
+            // what the fill left to them; engines that can't tell are waited for at a price.
+            settle: !is_warm && scale != Scale::Tiny,
             ..RunOptions::default()
         },
         budget: Budget {
@@ -447,7 +471,10 @@ fn heat_row(figures: &[(Option<f64>, Option<f64>)]) -> Vec<Option<HeatCell>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::record::Outcome;
 
     #[test]
     fn an_unknown_rival_lists_the_known_ones() {
@@ -469,6 +496,46 @@ mod tests {
             assert!(plain.case != named.case, "records of both are told apart");
             crate::workload::Plan::new(&named.spec).unwrap();
         }
+    }
+
+    /// The warm-up of other reads hides what they set going, as merges of what the fill left.
+    #[test]
+    fn the_first_reads_of_a_filled_store_are_charged_for_what_they_set_going() {
+        for words in [&["lmdb"][..], &["lmdb", "core"]] {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            let runs = Rivals.runs(Scale::Small, &words).unwrap();
+            let is_first = |run: &&PlannedRun| run.case["workload"] == FIRST_READS;
+            let mut stores = std::collections::BTreeSet::new();
+            for run in runs.iter().filter(|run| run.shared_store.is_some()) {
+                let is_new = stores.insert(&run.shared_store);
+                assert_eq!(is_first(&run), is_new, "{}", run.label());
+            }
+            for run in runs.iter().filter(is_first) {
+                assert_eq!(run.spec.length, Length::Operations(run.spec.keys));
+                assert!(run.options.warm_up.is_none() && run.options.settle);
+            }
+            // A second at most, where others take three and a half and more.
+            assert!(runs.iter().filter(is_first).count() * 10 <= runs.len() + 10);
+        }
+    }
+
+    #[test]
+    fn the_answer_names_the_rivals_that_were_run() {
+        let planned = Rivals.runs(Scale::Tiny, &["lmdb".to_owned(), "redb".to_owned()]).unwrap();
+        let record = |planned: &PlannedRun| {
+            let operations = if planned.target == engine::NAME { 200 } else { 100 };
+            let outcome = Outcome { seconds: 1.0, operations, cpu_s: 1.0, ..Outcome::default() };
+            planned.name("rivals").record([].into(), None, SystemTime::now(), outcome)
+        };
+        let records: Vec<Record> = planned.iter().map(record).collect();
+        let report = Rivals.report(&records, "rerun");
+        let (summary, rows) = (report.summary_markdown(), rows(false).len());
+        let told = format!("than the best of lmdb, redb in {rows} of {rows} rows");
+        assert!(summary.contains("In the median") && summary.contains(&told), "{summary}");
+        assert!(summary.contains("| firstreads |"), "{summary}");
+        assert!(
+            report.html().contains("What the first reads after a fill set going is in firstreads")
+        );
     }
 
     #[test]
