@@ -105,6 +105,18 @@ impl Outcome {
         self.cpu_settled_s.max(self.cpu_s) * 1e6 / self.operations.max(1) as f64
     }
 
+    /// Requests that failed: refused, answered with an error, or not answered.
+    pub fn errors(&self) -> u64 {
+        self.kinds.values().flat_map(|kind| kind.errors.values()).sum()
+    }
+
+    /// Their share of all requests.
+    pub fn error_share(&self) -> f64 {
+        let answered: u64 = self.kinds.values().map(|kind| kind.count).sum();
+        let errors = self.errors();
+        errors as f64 / (answered + errors).max(1) as f64
+    }
+
     /// Bytes written to the device per byte written by the user; `None` when none was.
     pub fn write_amplification(&self) -> Option<f64> {
         let user = self.user_written_bytes;

@@ -98,7 +98,7 @@ impl Experiment for HttpConstant {
         let told: Vec<String> =
             cases.iter().filter_map(|(name, sides)| answer_of(name, sides)).collect();
         if !told.is_empty() {
-            let refused: u64 = records.iter().map(refusals).sum();
+            let refused: u64 = records.iter().map(|one| one.outcome.errors()).sum();
             report.answer(format!(
                 "From when a request is due, p99.9 is {}; {refused} requests were not answered 2xx.",
                 told.join(", ")
@@ -138,11 +138,6 @@ fn answer_of(name: &str, sides: &[LatencyRow<'_>; 3]) -> Option<String> {
         Unit::Nanoseconds.format(our_ns),
         our_ns / floor_ns,
     ))
-}
-
-/// Requests that were answered with an error, or not at all.
-fn refusals(record: &Record) -> u64 {
-    record.outcome.kinds.values().flat_map(|kind| kind.errors.values()).sum()
 }
 
 /// How many memtables a run's puts fill, which the store flushes and merges meanwhile.

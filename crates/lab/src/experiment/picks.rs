@@ -6,7 +6,7 @@
 use crate::chart::{Bar, LineChart, Unit};
 use crate::load::FELL_BEHIND;
 use crate::record::{KindOutcome, Latency, Record};
-use crate::report::{Table, percentile_points, time_points};
+use crate::report::{Table, errors_text, percentile_points, time_points};
 use crate::statistics::{Bootstrap, median};
 
 /// The records whose case has all of these values.
@@ -141,20 +141,15 @@ pub(super) struct LatencyRow<'a> {
 
 /// Latencies as load generators tell them: medians over repetitions.
 pub(super) fn latency_table(rows: &[LatencyRow<'_>]) -> Table {
-    let columns = [
-        "case",
-        "operation",
-        "reached",
-        "p50",
-        "p90",
-        "p99",
-        "p99.9",
-        "longest",
-        "not there",
-        "CPU",
-        "runs",
-        "counts",
-    ];
+    let errors = |row: &LatencyRow<'_>| {
+        errors_text(row.records.iter().filter_map(|record| record.outcome.kinds.get(row.kind)))
+    };
+    let have_errors = rows.iter().any(|row| errors(row).is_some());
+    let columns = ["case", "operation", "reached", "p50", "p90", "p99", "p99.9", "longest"]
+        .into_iter()
+        .chain(["not there"])
+        .chain(have_errors.then_some("errors"))
+        .chain(["CPU", "runs", "counts"]);
     rows.iter().filter(|row| !row.records.is_empty()).fold(Table::new(columns), |table, row| {
         let of = |pick| text(Unit::Nanoseconds, median_of(&row.records, latency(row.kind, pick)));
         let told = telling(&row.records);
@@ -177,11 +172,10 @@ pub(super) fn latency_table(rows: &[LatencyRow<'_>]) -> Table {
             of(|latency| latency.p999_ns),
             of(|latency| latency.max_ns),
             text(Unit::Share, missed),
-            text(Unit::Microseconds, cpu),
-            told.len().to_string(),
-            counts.to_owned(),
         ];
-        table.row_in(class, cells)
+        let failed = have_errors.then(|| errors(row).unwrap_or("0".to_owned()));
+        let last = [text(Unit::Microseconds, cpu), told.len().to_string(), counts.to_owned()];
+        table.row_in(class, cells.into_iter().chain(failed).chain(last))
     })
 }
 
@@ -238,6 +232,21 @@ mod tests {
             version: String::new(),
             outcome: Outcome { seconds, ..Outcome::default() },
         }
+    }
+
+    #[test]
+    fn failed_requests_are_in_the_table_where_there_are_any() {
+        let table = |errors: &[(&str, u64)]| {
+            let mut record = took((0, 1.0));
+            let errors = errors.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+            let kind = KindOutcome { count: 10, errors, ..KindOutcome::default() };
+            record.outcome.kinds.insert("get".to_owned(), kind);
+            let row = LatencyRow { name: "one".to_owned(), records: vec![&record], kind: "get" };
+            latency_table(&[row]).text()
+        };
+        assert!(!table(&[]).contains("errors"));
+        let with = table(&[("503", 3), ("time-out", 2)]);
+        assert!(with.contains("errors") && with.contains("3 503, 2 time-out"), "{with}");
     }
 
     #[test]

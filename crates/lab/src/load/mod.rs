@@ -53,6 +53,8 @@ const SPUN: &str = "generator.spun_s";
 const COLLECTED: &str = "generator.collected_s";
 /// The figure of the share of its rate that the writer beside `readwhilewriting` made.
 pub(crate) const WRITER_KEPT: &str = "writer.kept_share";
+/// A run of which a greater share of the requests failed doesn't count: they are in no latency and no rate.
+const ERROR_SHARE_MAX: f64 = 0.001;
 /// A generating thread this busy is the bottleneck itself.
 const BUSY_SHARE_MAX: f64 = 0.97;
 
@@ -325,6 +327,12 @@ fn conclude(
             Some("the generator lagged: it could not send this many requests itself".into())
         }
         None if gave_up => Some(FELL_BEHIND.into()),
+        None if outcome.error_share() > ERROR_SHARE_MAX => Some(format!(
+            "{} requests failed, {:.2} % of all; {:.1} % are allowed",
+            outcome.errors(),
+            100.0 * outcome.error_share(),
+            100.0 * ERROR_SHARE_MAX
+        )),
         None => None,
     };
     Loaded { outcome, error }

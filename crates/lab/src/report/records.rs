@@ -1,9 +1,10 @@
 //! Reads `runs.jsonl`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::record::Record;
+use crate::record::{KindOutcome, Record};
 
 /// The records of a file, in its order. A last line that was torn by an interruption is left out; any
 /// other line that is no record is an error, because silence about it would skew what is drawn.
@@ -39,10 +40,20 @@ pub fn case_name(record: &Record) -> String {
     }
 }
 
+/// Failed requests by kind, added up: `150 503, 2 time-out`; `None` where there are none.
+pub fn errors_text<'a>(kinds: impl IntoIterator<Item = &'a KindOutcome>) -> Option<String> {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for (name, count) in kinds.into_iter().flat_map(|kind| &kind.errors) {
+        *counts.entry(name).or_default() += count;
+    }
+    let texts: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::record::{KindOutcome, Latency, Machine, Outcome};
+    use crate::record::{Latency, Machine, Outcome};
     use crate::spec::Spec;
 
     /// A record of `get`s with the given rate; latencies follow from it.

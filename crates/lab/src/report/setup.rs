@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::metric::Metric;
-use super::records::case_name;
+use super::records::{case_name, errors_text};
 use super::table::Table;
 use crate::chart::{Unit, thousands};
 use crate::record::{Machine, Record};
@@ -89,7 +89,13 @@ pub(super) fn targets_table(records: &[Record]) -> Table {
 pub(super) fn runs_table(records: &[Record]) -> Table {
     let metrics = Metric::in_records(records);
     let columns = ["made", "target", "case", "run"].map(str::to_owned).into_iter();
-    let columns = columns.chain(metrics.iter().map(Metric::name)).chain(["counts".to_owned()]);
+    let has_errors = records.iter().any(|record| record.outcome.errors() > 0);
+    let errors = |record: &Record| errors_text(record.outcome.kinds.values());
+    let errors = |record: &Record| has_errors.then(|| errors(record).unwrap_or("0".to_owned()));
+    let columns = columns
+        .chain(metrics.iter().map(Metric::name))
+        .chain(has_errors.then(|| "errors".to_owned()))
+        .chain(["counts".to_owned()]);
     records.iter().fold(Table::new(columns), |table, record| {
         let figures = metrics.iter().map(|metric| {
             metric.of(record).map_or("-".to_owned(), |value| metric.unit().format(value))
@@ -99,7 +105,7 @@ pub(super) fn runs_table(records: &[Record]) -> Table {
         let invalid = &record.outcome.invalid;
         let counts = invalid.as_ref().map_or("yes".to_owned(), |why| format!("no: {why}"));
         let class = if invalid.is_some() { "worse" } else { "" };
-        table.row_in(class, head.into_iter().chain(figures).chain([counts]))
+        table.row_in(class, head.into_iter().chain(figures).chain(errors(record)).chain([counts]))
     })
 }
 
@@ -216,6 +222,11 @@ mod tests {
         let runs = runs_table(&records);
         assert!(runs.text().contains("no: wrong data: key 7"));
         assert!(runs.html().contains("<tr class=\"worse\">"));
+        assert!(!runs.text().contains("errors"));
+        let get = records[0].outcome.kinds.get_mut("get").unwrap();
+        get.errors = [("503".to_owned(), 7), ("time-out".to_owned(), 1)].into();
+        let runs = runs_table(&records).text();
+        assert!(runs.contains("errors") && runs.contains("7 503, 1 time-out"), "{runs}");
         assert!(setup_table(&[]).text().contains("never"));
         let many = different((0..40).map(|at| at.to_string()));
         assert!(

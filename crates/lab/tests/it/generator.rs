@@ -202,6 +202,12 @@ fn refusals_are_counted_by_kind_and_are_no_answers() {
     assert!(loaded.error.is_none(), "{:?}", loaded.error);
     let refused: u64 = loaded.outcome.kinds.values().map(|kind| kind.errors["503"]).sum();
     assert_eq!((refused, loaded.outcome.operations), (150, 1350));
+    assert_eq!((loaded.outcome.errors(), loaded.outcome.error_share()), (150, 0.1));
+    let invalid = loaded.outcome.invalid.unwrap();
+    assert!(invalid.contains("150 requests failed, 10.00 %"), "{invalid}");
+    // One in a thousand and a half may fail.
+    let outcome = run(&memory.with(Fault::RefusesEvery(1200)), &spec).outcome;
+    assert_eq!((outcome.errors(), outcome.invalid), (1, None));
 }
 
 /// The puts beside were counted with the gets, so that an engine whose gets were slow had its rate from puts.
