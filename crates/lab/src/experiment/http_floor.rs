@@ -11,11 +11,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::picks::{bar_of, case, different, median_of, of_valid, or_dash, text, times_of};
+use super::picks::{bar_of, case, different, median_of, of_valid, or_dash, text, times_of, told};
 use super::planning::in_turn;
 use super::{Experiment, PlannedRun, Scale, Subject};
 use crate::chart::{BarChart, Unit};
 use crate::error::{Error, Result};
+use crate::load::GENERATOR_BUSY;
 use crate::record::Record;
 use crate::report::{Comparer, Measure, Metric, Report, Table, percentile_points};
 use crate::run::RunOptions;
@@ -31,6 +32,8 @@ const CACHE_BYTES: u64 = 256 << 20;
 /// Requests of a warm-up: each block is asked for thirty times, so that none is read from its file in the run,
 /// and the merges that this many reads are worth are made.
 const WARM_UP: u64 = 500_000;
+/// A generator this busy has a part in the rate.
+const GENERATOR_BUSY_MAX: f64 = 0.9;
 /// The requests: name, workload, bytes of the floor's constant, kind of operation.
 const REQUESTS: [(&str, Workload, u32, &str); 4] = [
     ("GET hit", Workload::ReadRandom, VALUE_BYTES, "get"),
@@ -157,6 +160,11 @@ impl Experiment for HttpFloor {
                 let times = times_of(&ours, &floor, |one| cpu.of(one));
                 let times_map = times_of(&ours, &map, |one| cpu.of(one));
                 let share = times_of(&ours, &floor, |one| rate.of(one));
+                let is_busy = [&ours, &floor].into_iter().any(|side| {
+                    median_of(side, told(GENERATOR_BUSY))
+                        .is_some_and(|busy| busy > GENERATOR_BUSY_MAX)
+                });
+                let mark = if is_busy { ", generator busy" } else { "" };
                 let name = format!("{request}, {connections} connections");
                 shares.extend(times.map(|times| (name.clone(), times)));
                 let us = |side: &[&Record]| {
@@ -177,7 +185,7 @@ impl Experiment for HttpFloor {
                     or_dash(times_map, |times| format!("{times:.2}")),
                     shown(&ours, &rate),
                     shown(&floor, &rate),
-                    or_dash(share, |share| format!("{:.0} %", 100.0 * share)),
+                    or_dash(share, |share| format!("{:.0} %{mark}", 100.0 * share)),
                     shown(&ours, &p99),
                     shown(&floor, &p99),
                 ]);
@@ -200,6 +208,12 @@ impl Experiment for HttpFloor {
                        the floor are medians too, of run beside run. The load generator runs on the \
                        same machine and isn't counted.";
         report.picture("CPU per request, ours and the floor", caption, &bars);
+        report.paragraph(&format!(
+            "The share of the floor is of requests per second. Where it says that the generator was busy, one of \
+             the two kept it so for more than {:.0} % of the time: there it is the share of generator and server \
+             together, and nearer to 100 % than the server's own.",
+            100.0 * GENERATOR_BUSY_MAX
+        ));
         report.summary_table("Ours and the floor", &table);
         let targets = different(records, |one| Some(one.target.clone()));
         let others: Vec<&String> = targets
@@ -295,4 +309,33 @@ fn others_table(records: &[Record], others: &[&String], connections: &[String]) 
         }
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::record::Outcome;
+
+    /// A generator that has no time left makes a slow server and a fast one look alike.
+    #[test]
+    fn shares_that_a_busy_generator_has_a_part_in_are_marked() {
+        let told = |busy: f64| {
+            let record = |planned: PlannedRun| {
+                let operations = if planned.target == OURS { 800 } else { 1000 };
+                let figures = [(GENERATOR_BUSY.to_owned(), busy)].into();
+                let outcome =
+                    Outcome { seconds: 1.0, operations, cpu_s: 1.0, figures, ..Outcome::default() };
+                planned.name("http-floor").record([].into(), None, SystemTime::now(), outcome)
+            };
+            let planned = HttpFloor.runs(Scale::Tiny, &[]).unwrap();
+            let records: Vec<Record> = planned.into_iter().map(record).collect();
+            HttpFloor.report(&records, "rerun").summary_markdown()
+        };
+        let busy = told(0.95);
+        assert!(busy.contains("| 80 %, generator busy |"), "{busy}");
+        let quiet = told(0.5);
+        assert!(quiet.contains("| 80 % |") && !quiet.contains("generator busy |"), "{quiet}");
+    }
 }

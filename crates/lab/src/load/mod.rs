@@ -53,6 +53,8 @@ const SPUN: &str = "generator.spun_s";
 const COLLECTED: &str = "generator.collected_s";
 /// The figure of the share of its rate that the writer beside `readwhilewriting` made.
 pub(crate) const WRITER_KEPT: &str = "writer.kept_share";
+/// The figure of the share of the time in which the thread that drives all connections was busy.
+pub(crate) const GENERATOR_BUSY: &str = "generator.busy_share";
 /// A run of which a greater share of the requests failed doesn't count: they are in no latency and no rate.
 const ERROR_SHARE_MAX: f64 = 0.001;
 /// A generating thread this busy is the bottleneck itself.
@@ -306,7 +308,7 @@ fn conclude(
         outcome.figures.insert(SPUN.into(), spun.as_secs_f64());
     }
     if busy_share > 0.0 {
-        outcome.figures.insert("generator.busy_share".into(), busy_share);
+        outcome.figures.insert(GENERATOR_BUSY.into(), busy_share);
     }
     if error.is_none() && stop.is_interrupted() {
         error = Some(Error::Interrupted);
