@@ -121,8 +121,8 @@ impl Wire {
             Violation::UnknownHost => FinalWord::Refused(
                 "421 Misdirected Request",
                 "unknown_host",
-                "this server is called by another name; on loopback it goes by addresses, localhost \
-                 and the names in the setting allowed-hosts",
+                "this is no name of a server on loopback: ask by an address or localhost, or add the \
+                 Host to the setting allowed-hosts",
             ),
         })
     }
