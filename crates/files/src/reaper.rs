@@ -152,7 +152,11 @@ impl Work<'_> {
             if let Some(record) = current
                 && let Some(content) = core.content(record.content)?
             {
-                store.put(&entry_key, &encode_entry(&record, &content))?;
+                match store.put(&entry_key, &encode_entry(&record, &content)) {
+                    // It is tried again by the next pass. What this one frees may be what makes room.
+                    Err(tallybook::Error::NoSpace { .. }) => return Ok(()),
+                    put => put.map(|_| ())?,
+                }
             }
         }
         Ok(self.batch.delete(note)?)

@@ -218,7 +218,7 @@ fn collect_entries(catalogue: &Store, store: &Store, figures: &mut Figures) -> R
             Err(other) => return Err(other.into()),
         };
         let Some((name, version)) = key_layout::parse_entry(&entry_key) else { continue };
-        figures.next_version = figures.next_version.max(version + 1);
+        figures.next_version = figures.next_version.max(version.saturating_add(1));
         let value = match store.get(&entry_key) {
             Ok(value) => value,
             Err(tallybook::Error::Corruption { .. }) => continue,

@@ -161,7 +161,7 @@ fn recover(
 ) -> tallybook::Result<Replay> {
     let mut groups = Vec::new();
     let recovered =
-        journal::recover(&files_of(fs), from, synced_lsn, &numbers(fs), &mut |replayed| {
+        journal::recover(&files_of(fs), from, synced_lsn, &numbers(fs), &[], &mut |replayed| {
             groups.push(format!("{:?} {:?}", replayed.end, replayed.changes.collect::<Vec<_>>()));
             Ok(())
         })?;
