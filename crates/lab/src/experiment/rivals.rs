@@ -180,7 +180,7 @@ impl Experiment for Rivals {
                 let (Some(cost), Some(rate)) = (cost, rate) else { return "-".to_owned() };
                 let text = format!("{cost:.2} us; {}", Unit::PerSecond.format(*rate));
                 match median_of(selection, told(WRITER_KEPT)).filter(|kept| *kept < WRITER_KEEPS) {
-                    Some(kept) => format!("{text}; writer at {}", Unit::Share.format_round(kept)),
+                    Some(kept) => format!("{text}; writer at {:.0} %", (100.0 * kept).floor()),
                     None => text,
                 }
             });
@@ -203,10 +203,13 @@ impl Experiment for Rivals {
                 let keys = if are_named { " with keys that begin with names" } else { "" };
                 let rivals: Vec<&str> =
                     engines.iter().map(String::as_str).filter(|name| is_rival(name)).collect();
+                let best = match rivals[..] {
+                    [only] => only.to_owned(),
+                    _ => format!("the best of {}", rivals.join(", ")),
+                };
                 format!(
-                    "In the median Tallybook makes more operations per second than the best of {} in {ahead} of \
-                     {compared} rows{keys}, each rival taken where it is best.",
-                    rivals.join(", ")
+                    "In the median Tallybook makes more operations per second than {best} in {ahead} of \
+                     {compared} rows{keys}, each rival taken where it is best."
                 )
             }
         });
