@@ -75,8 +75,8 @@ pub struct Recovered {
 /// Replays the journal from `from`, giving each group to `sink`. Up to `synced_lsn` it is known to have
 /// been synced, so that even a segment that is missing with all it proved is found out. `numbers` are
 /// those of the segment files in the directory, `kept` those of them that the manifest keeps for their
-/// values, whatever their records say. `Requires:` nothing else uses them, and where `from` is beyond `synced_lsn`,
-/// what lies between is in tables and no value there is pointed at.
+/// values, whatever their records say. `Requires:` nothing else uses them, and where `from` is beyond
+/// `synced_lsn`, what lies between is in tables and no value there is pointed at.
 ///
 /// `Corruption` when a record is missing that was synced, when a segment in the middle is missing, or
 /// when a segment's header is damaged. Nothing on disk is changed then.
