@@ -25,7 +25,7 @@ use crate::reply::{
     self, NOT_FOUND, OCTETS, PRECONDITION, Problem, Reply, announce_length, bad_request, describe,
     describe_untagged,
 };
-use crate::value_memory::{counted, read_within};
+use crate::value_memory::{read_within, shared};
 
 /// `GET /v0/entity`: the raw value and nothing else.
 pub(crate) fn get_entity<E: Engine>(
@@ -68,10 +68,7 @@ fn get_value<E: Engine>(
         |length| length,
         |value_bytes_max| engine.get_with(key.as_slice(), ReadOptions { wait, value_bytes_max }),
     )?;
-    Ok(match (value, share) {
-        (Some(value), Some(share)) => Some(counted(value, share)),
-        (value, _) => value,
-    })
+    Ok(value.map(|value| shared(value, share)))
 }
 
 /// `HEAD /v0/entity`: what is known of the value, without the headers that conditions and ranges need, as
@@ -177,10 +174,7 @@ fn look<E: Engine>(
         |length| length,
         |value_bytes_max| engine.get_entry_with(key, ReadOptions { wait, value_bytes_max }),
     )?;
-    Ok(match (entry, share) {
-        (Some((head, value)), Some(share)) => Some((head, Some(counted(value, share)))),
-        (entry, _) => entry.map(|(head, value)| (head, Some(value))),
-    })
+    Ok(entry.map(|(head, value)| (head, Some(shared(value, share)))))
 }
 
 fn value_reply<E: Engine>(

@@ -23,7 +23,7 @@ use crate::link::Link;
 use crate::query::{first, parameters, percent_decode};
 use crate::reply::{NDJSON, OCTETS, Problem, bad_request, from_base64};
 use crate::stream::{self, BATCH_BYTES, Produce};
-use crate::value_memory::{counted, read_within};
+use crate::value_memory::{counted, read_within, shared};
 
 /// A value from this size on goes out as it is; a smaller one is copied behind its key.
 const COPIED_VALUE_BYTES_MAX: usize = 16 << 10;
@@ -226,10 +226,7 @@ impl<R: KeyValues> Produce for Raw<R> {
                 Some(Err(Error::Longer { .. })) => return Ok(true),
                 Some(record) => record?,
             };
-            let value = match share {
-                None => value,
-                Some(share) => counted(value, share),
-            };
+            let value = shared(value, share);
             bytes += key.len() + 1 + value.len();
             let whole = value.len() < COPIED_VALUE_BYTES_MAX;
             let room = key.len() + 1 + if whole { value.len() } else { 0 };

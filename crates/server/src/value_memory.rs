@@ -45,6 +45,14 @@ fn read_large<T>(
     }
 }
 
+/// A value that was read, with which its share is given back if it has one.
+pub(crate) fn shared(value: Bytes, share: Option<Share>) -> Bytes {
+    match share {
+        None => value,
+        Some(share) => counted(value, share),
+    }
+}
+
 /// The same bytes, with which `share` is given back.
 pub(crate) fn counted<S: Send + 'static>(bytes: Bytes, share: S) -> Bytes {
     struct Counted<S> {

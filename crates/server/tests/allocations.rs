@@ -6,14 +6,15 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tallybook::options::Options;
 use tallybook::store::Store;
-use tallybook_server::{Server, ServerOptions};
+use tallybook_server::{Server, ServerOptions, ShutdownHandle};
 
 struct Counting;
 
@@ -148,18 +149,40 @@ fn check(name: &str, each: f64, bound: u64) {
     assert!(each <= bound, "{name}: {each} allocations, at most {bound} were expected");
 }
 
+/// A server with one thread and an empty store.
+struct Served {
+    _dir: tempfile::TempDir,
+    store: Store,
+    address: SocketAddr,
+    handle: ShutdownHandle,
+    thread: JoinHandle<tallybook_server::Result<()>>,
+}
+
+impl Served {
+    fn new() -> Served {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
+        let free = "127.0.0.1:0".parse().unwrap();
+        let options = ServerOptions { listen: free, admin: None, threads: 1, ..Default::default() };
+        let server = Server::bind(options, store.clone()).unwrap();
+        let (address, handle) = (server.data_addr(), server.shutdown_handle());
+        let thread = std::thread::spawn(move || server.run());
+        Served { _dir: dir, store, address, handle, thread }
+    }
+
+    fn end(self) {
+        self.handle.shutdown();
+        self.thread.join().unwrap().unwrap();
+        self.store.close().unwrap();
+    }
+}
+
 #[test]
 fn a_request_takes_few_allocations() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
-    let free = "127.0.0.1:0".parse().unwrap();
-    let options = ServerOptions { listen: free, admin: None, threads: 1, ..Default::default() };
-    let server = Server::bind(options, store.clone()).unwrap();
-    let (address, handle) = (server.data_addr(), server.shutdown_handle());
-    let thread = std::thread::spawn(move || server.run());
+    let served = Served::new();
     let client = |method, body, status| {
-        let stream = TcpStream::connect(address).unwrap();
+        let stream = TcpStream::connect(served.address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         Client::new(stream, method, body, status)
@@ -175,9 +198,7 @@ fn a_request_takes_few_allocations() {
     let deletes = measure("DELETE", |number| delete.ask(&key(number)));
 
     drop((put, get, miss, delete));
-    handle.shutdown();
-    thread.join().unwrap().unwrap();
-    store.close().unwrap();
+    served.end();
     check("PUT", puts, PUT_MAX);
     check("GET hit", hits, GET_FROM_MEMORY_MAX);
     check("GET miss", misses, GET_MAX);
@@ -188,29 +209,21 @@ fn a_request_takes_few_allocations() {
 #[test]
 fn operations_beyond_the_limit_take_no_memory() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
-    let free = "127.0.0.1:0".parse().unwrap();
-    let options = ServerOptions { listen: free, admin: None, threads: 1, ..Default::default() };
-    let server = Server::bind(options, store.clone()).unwrap();
-    let (address, handle) = (server.data_addr(), server.shutdown_handle());
-    let thread = std::thread::spawn(move || server.run());
+    let served = Served::new();
 
     let operations = vec![r#"{"delete":[""]}"#; 1_000_000].join(",");
     let body = format!(r#"{{"operations":[{operations}]}}"#);
     let head =
         format!("POST /kv HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
     LARGEST_BYTES.store(0, Ordering::Relaxed);
-    let mut stream = TcpStream::connect(address).unwrap();
+    let mut stream = TcpStream::connect(served.address).unwrap();
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let largest_bytes = LARGEST_BYTES.load(Ordering::Relaxed);
 
-    handle.shutdown();
-    thread.join().unwrap().unwrap();
-    store.close().unwrap();
+    served.end();
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     assert!(answer.contains("a batch has 1 to 1000 operations, this one has 1000000"), "{answer}");
     // The body is collected in a buffer that grows to twice its size.
