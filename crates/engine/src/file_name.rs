@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// Files have smaller numbers: no store comes near, and the next number is always to be had.
+pub const NUMBER_MAX: u64 = 1 << 48;
+
 /// What a file in a store's directory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
@@ -25,7 +28,7 @@ pub enum FileKind {
 pub fn parse(name: &str) -> Option<FileKind> {
     fn number(digits: &str) -> Option<u64> {
         let plain = digits.len() >= 6 && digits.bytes().all(|byte| byte.is_ascii_digit());
-        if plain { digits.parse().ok() } else { None }
+        if plain { digits.parse().ok().filter(|&number| number < NUMBER_MAX) } else { None }
     }
     match name {
         "LOCK" => return Some(FileKind::Lock),
@@ -103,7 +106,10 @@ mod tests {
         ] {
             assert_eq!(parse(path.to_str().unwrap()), Some(kind));
         }
-        for foreign in ["", "x", "12.journal", "-00001.sst", "+00012.sst", "MANIFEST-", "a.txt"] {
+        for foreign in ["", "x", "12.journal", "-00001.sst", "+00012.sst", "MANIFEST-", "a.txt"]
+            .into_iter()
+            .chain(["18446744073709551615.sst"])
+        {
             assert_eq!(parse(foreign), None, "{foreign}");
         }
     }

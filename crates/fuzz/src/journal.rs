@@ -1,5 +1,6 @@
 //! The journal: headers, groups, indexes of collected segments, recovery.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use tallybook::Reading;
@@ -160,8 +161,9 @@ fn recover(
     synced_lsn: u64,
 ) -> tallybook::Result<Replay> {
     let mut groups = Vec::new();
+    let (numbers, kept) = (numbers(fs), HashSet::new());
     let recovered =
-        journal::recover(&files_of(fs), from, synced_lsn, &numbers(fs), &[], &mut |replayed| {
+        journal::recover(&files_of(fs), from, synced_lsn, &numbers, &kept, &mut |replayed| {
             groups.push(format!("{:?} {:?}", replayed.end, replayed.changes.collect::<Vec<_>>()));
             Ok(())
         })?;

@@ -85,7 +85,7 @@ pub fn recover(
     from: JournalPosition,
     synced_lsn: u64,
     numbers: &[u64],
-    kept: &[u64],
+    kept: &HashSet<u64>,
     sink: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     if from.lsn > LSN_MAX {
@@ -141,7 +141,7 @@ struct Link<'a> {
 struct Replay<'a> {
     files: &'a Arc<JournalFiles>,
     present: HashSet<u64>,
-    kept: &'a [u64],
+    kept: &'a HashSet<u64>,
     from: JournalPosition,
     end: JournalPosition,
     /// The segment to replay from, if its front was lost.

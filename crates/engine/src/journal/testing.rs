@@ -2,7 +2,7 @@
 //!
 //! It loses nothing by itself; a test that wants a crash cuts or damages files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -406,10 +406,14 @@ impl Bench {
 
     pub(super) fn recover_from(&self, from: JournalPosition) -> Result<(Groups, Recovered)> {
         let mut groups = Vec::new();
-        let recovered = recover(&self.files, from, 0, &self.numbers(), &[], &mut |replayed| {
-            groups.push((replayed.first_seqno, replayed.changes.map(OwnedChange::from).collect()));
-            Ok(())
-        })?;
+        let recovered =
+            recover(&self.files, from, 0, &self.numbers(), &HashSet::new(), &mut |replayed| {
+                groups.push((
+                    replayed.first_seqno,
+                    replayed.changes.map(OwnedChange::from).collect(),
+                ));
+                Ok(())
+            })?;
         Ok((groups, recovered))
     }
 }

@@ -29,7 +29,7 @@ use crate::journal::{
     CollectedIndex, JournalFiles, JournalPosition, JournalWriter, LogSegment, Recovered,
     SEGMENT_HEADER_BYTES, Segment, SegmentOptions, SegmentPool, SyncState, recover,
 };
-use crate::key::hash;
+use crate::key::{SEQNO_MAX, SeqNo, hash};
 use crate::lock;
 use crate::manifest::{self, Manifest};
 use crate::memtable::MemtableWriter;
@@ -58,45 +58,9 @@ impl Inner {
         resources.file_cache.forget_directory(dir);
         let opening =
             Opening { dir, options: &options, resources: &resources, recorder: &recorder };
-        let names = opening.list()?;
-        let obsolete = ObsoleteQueue::new();
-        let (mut version, old_manifest) = opening.recover_manifest(&names, &obsolete)?;
-        let beyond = names.iter().filter_map(|(_, kind)| number_of(*kind)).max().unwrap_or(0) + 1;
-        let next_file_number = Arc::new(AtomicU64::new(version.next_file_number.max(beyond)));
-        let files = Arc::new(JournalFiles {
-            fs: resources.fs.clone(),
-            dir: dir.to_owned(),
-            file_cache: resources.file_cache.clone(),
-            reading: options.reading,
-            recorder: recorder.clone(),
-        });
-        let mut segments = opening.open_segments(&files, &version)?;
-        let replayed = opening.replay(&files, &names, &version)?;
-        for segment in &replayed.recovered.segments {
-            segments.insert(segment.clone());
-        }
-        let last_seqno = match fault_points::is_planted(Bug::ReuseSeqNoAfterCrash) {
-            true => version.last_seqno,
-            false => (version.last_seqno.max(replayed.recovered.last_seqno))
-                .max(version.seqno_next.saturating_sub(1)),
-        };
-        version.replay_from = replayed.recovered.start;
-        // All of the journal is on disk: that it is synced up to its end says more.
-        version.journal_newest = JournalPosition::default();
-        let manifest =
-            opening.new_manifest(&version, &replayed.recovered, &next_file_number, last_seqno)?;
-        opening.remove_unnamed(&names, &version, &replayed.recovered, old_manifest);
-
-        let pool = Arc::new(opening.segment_pool(&files, &next_file_number));
+        let found = opening.recover()?;
+        let Found { version, segments, replayed, manifest, last_seqno, pool, .. } = found;
         let end = replayed.recovered.end;
-        // As the new manifest says.
-        version.journal_synced = end;
-        // Before the spares come back: those of another size would be removed.
-        pool.set_scale(end.lsn);
-        tell_pool(&pool, &version);
-        for &(number, bytes) in &replayed.recovered.spares {
-            pool.adopt(number, bytes);
-        }
         let sync = Arc::new(SyncState::new(end.lsn, &recorder));
         let immutable_bytes: usize = replayed.pending.iter().map(|p| p.memtable.bytes()).sum();
         resources.memtable_bytes.fetch_add(immutable_bytes, Ordering::Relaxed);
@@ -131,8 +95,8 @@ impl Inner {
             log: lock::Mutex::new(Stage::LockLog, &recorder, log_of(&replayed.recovered)),
             retired: Mutex::default(),
             tree: lock::Mutex::new(Stage::LockTree, &recorder, Tree { manifest }),
-            next_file_number,
-            obsolete,
+            next_file_number: found.next_file_number,
+            obsolete: found.obsolete,
             flushes: lock::Mutex::new(Stage::LockFlushes, &recorder, flushes),
             flush_ended: Condvar::new(),
             immutable_bytes: AtomicUsize::new(immutable_bytes),
@@ -201,6 +165,18 @@ struct ReplayedMemtables {
     active_start: JournalPosition,
 }
 
+/// What the directory holds, with the manifest that says so.
+struct Found {
+    version: Version,
+    segments: Segments,
+    replayed: ReplayedMemtables,
+    manifest: Manifest,
+    last_seqno: SeqNo,
+    pool: Arc<SegmentPool>,
+    next_file_number: Arc<AtomicU64>,
+    obsolete: Arc<ObsoleteQueue>,
+}
+
 struct Opening<'a> {
     dir: &'a Path,
     options: &'a Options,
@@ -209,6 +185,63 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
+    /// All that is on the disk, from the manifest to the spare segments.
+    fn recover(&self) -> Result<Found> {
+        let names = self.list()?;
+        let obsolete = ObsoleteQueue::new();
+        let (mut version, old_manifest) = self.recover_manifest(&names, &obsolete)?;
+        let beyond = names.iter().filter_map(|(_, kind)| number_of(*kind)).max().unwrap_or(0) + 1;
+        let next_file_number = Arc::new(AtomicU64::new(version.next_file_number.max(beyond)));
+        let files = Arc::new(JournalFiles {
+            fs: self.resources.fs.clone(),
+            dir: self.dir.to_owned(),
+            file_cache: self.resources.file_cache.clone(),
+            reading: self.options.reading,
+            recorder: self.recorder.clone(),
+        });
+        let mut segments = self.open_segments(&files, &version)?;
+        let replayed = self.replay(&files, &names, &version)?;
+        let recovered = &replayed.recovered;
+        for segment in &recovered.segments {
+            segments.insert(segment.clone());
+        }
+        if next_file_number.load(Ordering::Relaxed) > file_name::NUMBER_MAX {
+            return Err(Error::corruption(self.dir, 0, "its files have impossible numbers"));
+        }
+        let last_seqno = match fault_points::is_planted(Bug::ReuseSeqNoAfterCrash) {
+            true => version.last_seqno,
+            false => (version.last_seqno.max(recovered.last_seqno))
+                .max(version.seqno_next.saturating_sub(1)),
+        };
+        if last_seqno > SEQNO_MAX / 2 {
+            return Err(Error::corruption(self.dir, 0, "its writes have impossible SeqNos"));
+        }
+        version.replay_from = recovered.start;
+        // All of the journal is on disk: that it is synced up to its end says more.
+        version.journal_newest = JournalPosition::default();
+        let manifest = self.new_manifest(&version, recovered, &next_file_number, last_seqno)?;
+        self.remove_unnamed(&names, &version, recovered, old_manifest);
+        // As the new manifest says.
+        version.journal_synced = recovered.end;
+        let pool = Arc::new(self.segment_pool(&files, &next_file_number));
+        // Before the spares come back: those of another size would be removed.
+        pool.set_scale(recovered.end.lsn);
+        tell_pool(&pool, &version);
+        for &(number, bytes) in &recovered.spares {
+            pool.adopt(number, bytes);
+        }
+        Ok(Found {
+            version,
+            segments,
+            replayed,
+            manifest,
+            last_seqno,
+            pool,
+            next_file_number,
+            obsolete,
+        })
+    }
+
     /// The files that are a store's.
     fn list(&self) -> Result<Vec<(PathBuf, FileKind)>> {
         let names =
@@ -292,7 +325,7 @@ impl Opening<'_> {
         let mut active = MemtableWriter::new(self.recorder, &self.resources.spare_chunks, 0);
         let mut active_start = version.replay_from;
         let synced_lsn = version.journal_synced.lsn;
-        let kept: Vec<u64> = version.segments.kept().map(|kept| kept.number).collect();
+        let kept: HashSet<u64> = version.segments.kept().map(|kept| kept.number).collect();
         let from = version.replay_from;
         let recovered = recover(files, from, synced_lsn, &numbers, &kept, &mut |group| {
             for change in group.changes {
@@ -328,7 +361,7 @@ impl Opening<'_> {
         version: &Version,
         recovered: &Recovered,
         next_file_number: &AtomicU64,
-        last_seqno: u64,
+        last_seqno: SeqNo,
     ) -> Result<Manifest> {
         let number = next_file_number.fetch_add(1, Ordering::Relaxed);
         let mut edit = version.to_edit();
@@ -442,4 +475,76 @@ fn log_of(recovered: &Recovered) -> Vec<LogSegment> {
         .collect();
     log.reverse();
     log
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::ResourceOptions;
+    use crate::store::Store;
+    use crate::version::VersionEdit;
+    use crate::vfs::{FileSystem, ManualClock, MemoryFileSystem};
+
+    fn open(fs: &MemoryFileSystem, now_ms: u64) -> Result<Store> {
+        let clock = Arc::new(ManualClock::at_ms(now_ms));
+        let resources = Resources::inline(ResourceOptions::default(), Arc::new(fs.clone()), clock);
+        Store::open_with("/store", Options::default(), resources)
+    }
+
+    /// Counted on from them, SeqNos and files' numbers would begin anew.
+    #[test]
+    fn numbers_near_their_end_are_refused() {
+        let changes: [fn(&mut VersionEdit); 3] = [
+            |edit| edit.last_seqno = Some(SEQNO_MAX - 1),
+            |edit| edit.seqno_next = Some(SEQNO_MAX - 1),
+            |edit| edit.next_file_number = Some(u64::MAX),
+        ];
+        for change in changes {
+            let fs = MemoryFileSystem::new();
+            let dir = Path::new("/store");
+            let store = open(&fs, 1).unwrap();
+            store.put(b"key", b"value").unwrap();
+            store.close().unwrap();
+            let recovered = manifest::recover(&fs, dir).unwrap().unwrap();
+            let mut edit = recovered.version.to_edit();
+            change(&mut edit);
+            Manifest::create(&fs, dir, recovered.number + 1, &edit).unwrap();
+            let opened = open(&fs, 2);
+            assert!(matches!(opened, Err(Error::Corruption { .. })), "{opened:?}");
+        }
+    }
+
+    /// All stores number their tables from the same on.
+    #[test]
+    fn a_table_of_another_store_is_not_taken_for_its_own() {
+        let store_of = |value: &[u8], now_ms| {
+            let fs = MemoryFileSystem::new();
+            let store = open(&fs, now_ms).unwrap();
+            store.put(b"key", value).unwrap();
+            store.flush().unwrap();
+            store.close().unwrap();
+            fs
+        };
+        let tables = |fs: &MemoryFileSystem| {
+            let dir = Path::new("/store");
+            let mut names = fs.list(dir).unwrap();
+            names.retain(|name| matches!(file_name::parse(name), Some(FileKind::Table(_))));
+            let path = dir.join(&names[0]);
+            let table = fs.open(&path).unwrap();
+            let mut bytes = vec![0; table.len().unwrap() as usize];
+            table.read_exact_at(&mut bytes, 0).unwrap();
+            (path, table, bytes)
+        };
+        let (ours, other) = (store_of(b"ours", 1_000), store_of(b"them", 1_001));
+        let ((path, table, _), (their_path, _, their_bytes)) = (tables(&ours), tables(&other));
+        assert_eq!((&path, table.len().unwrap()), (&their_path, their_bytes.len() as u64));
+        assert_eq!(open(&ours, 2_000).unwrap().get(b"key").unwrap().unwrap(), b"ours"[..]);
+        table.write_all_at(&their_bytes, 0).unwrap();
+        let opened = open(&ours, 3_000);
+        let refused = |file: &Path| file == path;
+        assert!(
+            matches!(&opened, Err(Error::Corruption { file, .. }) if refused(file)),
+            "{opened:?}"
+        );
+    }
 }

@@ -237,6 +237,9 @@ pub(super) fn open_table(
         reading,
         resources.block_cache.clone(),
     )?;
+    if *table.properties() != *meta.properties {
+        return Err(Error::corruption(&path, 0, "another table than the manifest names"));
+    }
     let guard = FileGuard::new(path, obsolete.clone());
     Ok(LiveTable { meta, table: Some(Arc::new(table)), guard: Some(guard) })
 }
