@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tallybook::{Durability, JournalWriting, Options, Resources, Store};
@@ -38,6 +38,8 @@ pub(crate) struct Buckets {
     /// For each bucket, when it was last asked for.
     used_ns: Vec<AtomicU64>,
     open_count: AtomicUsize,
+    /// None is opened from here on.
+    is_closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +63,7 @@ impl Buckets {
             slots: (0..count).map(|_| Mutex::default()).collect(),
             used_ns: (0..count).map(|_| AtomicU64::new(0)).collect(),
             open_count: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -113,6 +116,7 @@ impl Buckets {
 
     /// Closes everything that nobody holds.
     pub(crate) fn close_all(&self) -> Result<()> {
+        self.is_closed.store(true, Ordering::Release);
         let mut outcome = Ok(());
         for slot in &self.slots {
             if let Some(store) = slot.lock().store.take() {
@@ -129,6 +133,10 @@ impl Buckets {
         let mut slot = self.slots[at].lock();
         if let Some(store) = &slot.store {
             return Ok(store.clone());
+        }
+        // With the lock: whoever closes all takes it after saying so.
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(Error::InvalidArgument("the file store is closed".to_owned()));
         }
         let store = Arc::new(self.open_store(bucket, make)?);
         slot.store = Some(store.clone());
@@ -186,21 +194,20 @@ impl Buckets {
         }
     }
 
-    /// Closes a bucket unless somebody holds it.
+    /// Closes a bucket unless somebody holds it. One that can't be synced stays: who asks for a sync of it
+    /// is to be told, and what opens it again can't know.
     fn close(&self, bucket: usize) {
         let Some(mut slot) = self.slots[bucket].try_lock() else { return };
-        if slot.store.as_ref().is_some_and(|store| Arc::strong_count(store) == 1)
-            && let Some(store) = slot.store.take()
-        {
-            self.open_count.fetch_sub(1, Ordering::Relaxed);
-            let figures = store.stats();
-            let to_replay = figures.replayed_bytes + figures.user_bytes_written;
-            if to_replay < REPLAY_BYTES_MAX && figures.segments < SEGMENTS_MAX {
-                // Letting go syncs; the next opening finds in the journal what is not in a table.
-                return;
-            }
-            // A failure is that of a flush or a sync: the journal has what was written, and whoever
-            // asked for a sync had one. Reopened, it is found there.
+        let is_idle = |store: &&Bucket| Arc::strong_count(store) == 1;
+        if slot.store.as_ref().filter(is_idle).is_none_or(|store| store.sync().is_err()) {
+            return;
+        }
+        let Some(store) = slot.store.take() else { return };
+        self.open_count.fetch_sub(1, Ordering::Relaxed);
+        let figures = store.stats();
+        let to_replay = figures.replayed_bytes + figures.user_bytes_written;
+        if to_replay >= REPLAY_BYTES_MAX || figures.segments >= SEGMENTS_MAX {
+            // If it fails, the next opening finds in the journal what is not in a table.
             let _ = store.close();
         }
     }

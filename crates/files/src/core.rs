@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::figures::Figures;
 use crate::key_layout::{self, key};
 use crate::options::OpenOptions;
-use crate::record::{Content, ContentId, FileRecord, Quarantine};
+use crate::record::{Content, ContentId, Extent, FileRecord, Quarantine, Share, decode_shares};
 use crate::superblock::Superblock;
 
 /// What all calls share.
@@ -81,6 +81,23 @@ pub(crate) fn undecodable(dir: &std::path::Path, what: &str) -> Error {
     Error::CatalogueLost { path: dir.to_owned(), what: format!("a {what} of it doesn't decode") }
 }
 
+/// What a name stands for, in a bucket that there is.
+pub(crate) fn decode_record(superblock: &Superblock, value: &[u8]) -> Option<FileRecord> {
+    FileRecord::decode(value).filter(|record| superblock.has_bucket(record.primary))
+}
+
+/// A content, in buckets that there are.
+pub(crate) fn decode_content(superblock: &Superblock, value: &[u8]) -> Option<Content> {
+    let exists = |extent: &Extent| superblock.has_bucket(extent.bucket);
+    Content::decode(value).filter(|content| content.extents.iter().all(exists))
+}
+
+/// Shares of a content, in buckets that there are.
+pub(crate) fn decode_known_shares(superblock: &Superblock, value: &[u8]) -> Option<Vec<Share>> {
+    let exists = |share: &Share| superblock.has_bucket(share.bucket);
+    decode_shares(value).filter(|shares| shares.iter().all(exists))
+}
+
 impl std::fmt::Debug for Core {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Core").field("dir", &self.dir).finish_non_exhaustive()
@@ -110,14 +127,16 @@ impl Core {
     }
 
     pub(crate) fn decode_record(&self, value: &[u8]) -> Result<FileRecord> {
-        FileRecord::decode(value).ok_or_else(|| undecodable(self.catalogue.path(), "name"))
+        decode_record(&self.superblock, value)
+            .ok_or_else(|| undecodable(self.catalogue.path(), "name"))
     }
 
     /// A content that some name stands for.
     pub(crate) fn content(&self, id: ContentId) -> Result<Option<Content>> {
         let value = self.catalogue.get(&key(key_layout::CONTENT, &id.0))?;
         let decode = |value: Bytes| {
-            Content::decode(&value).ok_or_else(|| undecodable(self.catalogue.path(), "content"))
+            decode_content(&self.superblock, &value)
+                .ok_or_else(|| undecodable(self.catalogue.path(), "content"))
         };
         value.map(decode).transpose()
     }

@@ -9,6 +9,9 @@ use crate::error::Result;
 use crate::key_layout;
 use crate::record::{Share, decode_numbers, encode_numbers};
 
+/// Versions and contents have smaller numbers; no writer comes near, whatever openings skip.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
+
 /// Counters of one bucket.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BucketFigures {
@@ -116,6 +119,9 @@ impl Figures {
             let numbers = decode_numbers(totals)?;
             [figures.next_version, figures.next_content, figures.files, figures.file_bytes] =
                 numbers;
+            if figures.next_version.max(figures.next_content) > NUMBER_MAX {
+                return None;
+            }
         }
         for (bucket, value) in buckets {
             let [live, dead] = decode_numbers(&value)?;

@@ -30,7 +30,7 @@ pub const SWEPT: u8 = b'S';
 pub const CHUNK: u8 = b'c';
 /// In a bucket: `e | name | version`, all that is known of a file.
 pub const ENTRY: u8 = b'e';
-/// In a bucket: `i`, which bucket it is.
+/// In a bucket: `i`, which bucket it is. In the catalogue: `i`, which store's it is.
 pub const IDENTITY: u8 = b'i';
 
 /// The key of a kind and what follows.

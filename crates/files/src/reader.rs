@@ -164,6 +164,10 @@ fn pinned(core: &Arc<Core>, name: &str) -> Result<Option<(FileRecord, Source)>> 
         let is_current =
             core.record(name)?.is_some_and(|current| current.content == record.content);
         match content {
+            Some(content) if is_current && content.size != record.size => {
+                let what = format!("it has {} bytes, its content {}", record.size, content.size);
+                return Err(Error::Damaged { name: name.to_owned(), offset: 0, what });
+            }
             Some(content) if is_current => {
                 source.content = content;
                 return Ok(Some((record, source)));

@@ -18,7 +18,7 @@ use tallybook::{ScanOptions, Snapshot, WriteBatch};
 
 use crate::buckets::Bucket;
 use crate::change::decode_place;
-use crate::core::{Core, undecodable};
+use crate::core::{Core, decode_known_shares, undecodable};
 use crate::error::{Error, Result};
 use crate::key_layout;
 use crate::record::{ContentId, Share, decode_shares, encode_entry};
@@ -172,7 +172,8 @@ impl Work<'_> {
     /// Removes the chunks of a content, unless it is being read or a bucket of it is lost.
     fn free(&mut self, note: Bytes, shares: &[u8]) -> Result<()> {
         let id = note.get(1..).and_then(|id| id.try_into().ok()).map(ContentId);
-        let (Some(id), Some(shares)) = (id, decode_shares(shares)) else {
+        let (Some(id), Some(shares)) = (id, decode_known_shares(&self.core.superblock, shares))
+        else {
             return Err(undecodable(self.core.catalogue.path(), "freed content"));
         };
         // In a statement of its own, so that the lock is let go.
@@ -222,7 +223,9 @@ impl Work<'_> {
 fn decode_note<'a>(core: &Core, note: &[u8], place: &'a [u8]) -> Result<(u64, u8, &'a str)> {
     let version = note.get(1..).and_then(|version| version.try_into().ok());
     match (version.map(u64::from_be_bytes), decode_place(place)) {
-        (Some(version), Some((bucket, name))) => Ok((version, bucket, name)),
+        (Some(version), Some((bucket, name))) if core.superblock.has_bucket(bucket) => {
+            Ok((version, bucket, name))
+        }
         _ => Err(undecodable(core.catalogue.path(), "note")),
     }
 }

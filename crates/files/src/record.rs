@@ -332,6 +332,32 @@ impl Identity {
     }
 }
 
+/// What a catalogue says of itself, so that it is not taken for another store's or an older one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CatalogueIdentity {
+    /// Random number of the store.
+    pub store: [u8; 16],
+    /// How often it was made anew.
+    pub generation: u32,
+}
+
+impl CatalogueIdentity {
+    /// The value of the identity's key.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        out.extend_from_slice(&self.store);
+        out.extend_from_slice(&self.generation.to_le_bytes());
+        out
+    }
+
+    /// The identity with this value.
+    pub fn decode(value: &[u8]) -> Option<CatalogueIdentity> {
+        let mut fields = versioned(value)?;
+        let store = fields.take(16)?.try_into().ok()?;
+        Some(CatalogueIdentity { store, generation: fields.u32()? })
+    }
+}
+
 /// A list of numbers as a value.
 pub fn encode_numbers(numbers: &[u64]) -> Vec<u8> {
     let mut out = vec![VERSION];
@@ -391,6 +417,8 @@ mod tests {
         assert_eq!(Quarantine::decode(&quarantine.encode()), Some(quarantine));
         let identity = Identity { store: [3; 16], bucket: 200, generation: 300 };
         assert_eq!(Identity::decode(&identity.encode()), Some(identity));
+        let catalogue = CatalogueIdentity { store: [3; 16], generation: 1 << 17 };
+        assert_eq!(CatalogueIdentity::decode(&catalogue.encode()), Some(catalogue));
         assert_eq!(decode_numbers(&encode_numbers(&[1, 1 << 40])), Some([1, 1 << 40]));
     }
 

@@ -14,8 +14,9 @@ use tallybook::vfs::FileSystem;
 use tallybook::{Durability, Options, Resources, ScanOptions, Store, WriteBatch};
 
 use crate::buckets::{Buckets, catalogue_options};
+use crate::core::{decode_content, decode_known_shares, decode_record};
 use crate::error::{Error, Result};
-use crate::figures::Figures;
+use crate::figures::{Figures, NUMBER_MAX};
 use crate::key_layout::{self, key};
 use crate::options::{OpenOptions, UnlinkOptions, VerifyOptions};
 use crate::record::{Content, FileRecord, decode_entry};
@@ -73,8 +74,7 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     repaired.changes += 1;
     let buckets =
         Buckets::new(dir.to_owned(), superblock.clone(), open_options.clone(), resources.clone());
-    let catalogue = match check_catalogue(&superblock.catalogue_dir(dir), &open_options, resources)
-    {
+    let catalogue = match check_catalogue(dir, &superblock, &open_options, resources) {
         Ok(catalogue) => catalogue,
         Err(Error::CatalogueLost { path, .. }) => {
             report.old_catalogue = Some(path);
@@ -126,15 +126,17 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
 
 /// Opens the catalogue and reads all of it.
 fn check_catalogue(
-    path: &Path,
+    dir: &Path,
+    superblock: &Superblock,
     options: &OpenOptions,
     resources: &Arc<Resources>,
 ) -> Result<Store> {
-    let catalogue = open_catalogue(path, options, resources)?;
-    let lost = |what: String| Error::CatalogueLost { path: path.to_owned(), what };
+    let path = superblock.catalogue_dir(dir);
+    let catalogue = open_catalogue(&path, superblock, options, resources)?;
+    let lost = |what: String| Error::CatalogueLost { path: path.clone(), what };
     for entry in catalogue.range(ScanOptions::default())? {
         match entry {
-            Ok(entry) if !decodes(&entry.key, &entry.value) => {
+            Ok(entry) if !decodes(superblock, &entry.key, &entry.value) => {
                 return Err(lost("a value of it doesn't decode".to_owned()));
             }
             Ok(_) => {}
@@ -147,10 +149,14 @@ fn check_catalogue(
     Ok(catalogue)
 }
 
-fn decodes(key: &[u8], value: &[u8]) -> bool {
-    match key.first() {
-        Some(&key_layout::NAME) => FileRecord::decode(value).is_some(),
-        Some(&key_layout::CONTENT) => Content::decode(value).is_some(),
+fn decodes(superblock: &Superblock, key: &[u8], value: &[u8]) -> bool {
+    match *key {
+        [key_layout::NAME, ..] => decode_record(superblock, value).is_some(),
+        [key_layout::CONTENT, ..] => decode_content(superblock, value).is_some(),
+        [key_layout::UPLOAD | key_layout::FREED, ..] => {
+            decode_known_shares(superblock, value).is_some()
+        }
+        [key_layout::BUCKET, bucket] => superblock.has_bucket(bucket),
         _ => true,
     }
 }
@@ -186,7 +192,7 @@ fn rebuild(
         }
         figures.bucket(bucket).exists = true;
         match buckets.get(bucket) {
-            Ok(store) => collect_entries(&catalogue, &store, &mut figures)?,
+            Ok(store) => collect_entries(&catalogue, &store, superblock, &mut figures)?,
             Err(Error::BucketLost { .. }) => {}
             Err(other) => return Err(other),
         }
@@ -209,7 +215,12 @@ fn holds_store(fs: &dyn FileSystem, path: &Path) -> Result<bool> {
 
 /// Takes over the entries of a bucket, of each name the newest. One that can't be read is skipped: the
 /// verification of the bucket tells of it.
-fn collect_entries(catalogue: &Store, store: &Store, figures: &mut Figures) -> Result<()> {
+fn collect_entries(
+    catalogue: &Store,
+    store: &Store,
+    superblock: &Superblock,
+    figures: &mut Figures,
+) -> Result<()> {
     let prefix = Some(Bytes::from_static(&[key_layout::ENTRY]));
     for head in store.range_heads(ScanOptions { prefix, ..ScanOptions::default() })? {
         let entry_key = match head {
@@ -218,7 +229,10 @@ fn collect_entries(catalogue: &Store, store: &Store, figures: &mut Figures) -> R
             Err(other) => return Err(other.into()),
         };
         let Some((name, version)) = key_layout::parse_entry(&entry_key) else { continue };
-        figures.next_version = figures.next_version.max(version.saturating_add(1));
+        if version >= NUMBER_MAX {
+            continue;
+        }
+        figures.next_version = figures.next_version.max(version + 1);
         let value = match store.get(&entry_key) {
             Ok(value) => value,
             Err(tallybook::Error::Corruption { .. }) => continue,
@@ -227,7 +241,13 @@ fn collect_entries(catalogue: &Store, store: &Store, figures: &mut Figures) -> R
         let Some((record, content)) = value.and_then(|value| decode_entry(&value)) else {
             continue;
         };
-        figures.next_content = figures.next_content.max(record.content.count() + 1);
+        let mut buckets =
+            content.extents.iter().map(|extent| extent.bucket).chain([record.primary]);
+        let count = record.content.count();
+        if count >= NUMBER_MAX || !buckets.all(|bucket| superblock.has_bucket(bucket)) {
+            continue;
+        }
+        figures.next_content = figures.next_content.max(count + 1);
         let name_key = key(key_layout::NAME, name.as_bytes());
         let known = catalogue.get(&name_key)?.and_then(|value| FileRecord::decode(&value));
         if known.is_some_and(|known| known.version >= version) {

@@ -10,7 +10,7 @@ use tallybook::vfs::{self, FileSystem, JoinHandle, Priority};
 use tallybook::{Durability, ResourceOptions, Resources, Store, WriteBatch};
 
 use crate::buckets::{Buckets, catalogue_options};
-use crate::core::{Core, Unswept, undecodable};
+use crate::core::{Core, Unswept, decode_known_shares, undecodable};
 use crate::error::{Error, Result};
 use crate::figures::{Figures, Totals};
 use crate::key_layout::{self, key};
@@ -22,7 +22,7 @@ use crate::options::{
 use crate::placement::ReferenceId;
 use crate::reader::Reader;
 use crate::reaper::{self, Reaped};
-use crate::record::{Stat, decode_shares, encode_shares};
+use crate::record::{CatalogueIdentity, Stat, encode_shares};
 use crate::superblock::Superblock;
 use crate::sweep::sweep_step;
 use crate::verify::{Verification, VerifyReport};
@@ -199,8 +199,8 @@ impl FileStore {
         resources: Arc<Resources>,
     ) -> Result<FileStore> {
         let path = superblock.catalogue_dir(dir);
-        let catalogue = open_catalogue(&path, &options, &resources)?;
-        let (figures, unswept) = recover(&catalogue, superblock.bucket_count())?;
+        let catalogue = open_catalogue(&path, &superblock, &options, &resources)?;
+        let (figures, unswept) = recover(&catalogue, &superblock)?;
         let has_quarantined = has_any(&catalogue, key_layout::QUARANTINED)?;
         let buckets =
             Buckets::new(dir.to_owned(), superblock.clone(), options.clone(), resources.clone());
@@ -372,35 +372,45 @@ impl FileStore {
     }
 }
 
-/// Opens the catalogue of an existing store.
+/// Opens the catalogue of an existing store: its own. One that doesn't say whose it is was made before they
+/// did.
 pub(crate) fn open_catalogue(
     path: &Path,
+    superblock: &Superblock,
     options: &OpenOptions,
     resources: &Arc<Resources>,
 ) -> Result<Store> {
     let lost = |what: String| Error::CatalogueLost { path: path.to_owned(), what };
     let options = tallybook::Options { create_if_missing: false, ..catalogue_options(options) };
-    Store::open_with(path, options, resources.clone()).map_err(|error| match error {
+    let told = |error| match error {
         tallybook::Error::InvalidArgument(what) => lost(what),
         damage @ tallybook::Error::Corruption { .. } => lost(damage.to_string()),
         other => Error::from(other),
-    })
+    };
+    let catalogue = Store::open_with(path, options, resources.clone()).map_err(told)?;
+    let expected = superblock.catalogue_identity();
+    match catalogue.get(&[key_layout::IDENTITY]).map_err(told)? {
+        Some(value) if CatalogueIdentity::decode(&value) != Some(expected) => {
+            Err(lost("it is another store's, or an older one".to_owned()))
+        }
+        _ => Ok(catalogue),
+    }
 }
 
 /// The counters as they were, with numbers left out; what was being uploaded is to be freed. And the
 /// buckets to be swept: all, unless the store was closed with nothing left to sweep.
-fn recover(catalogue: &Store, bucket_count: usize) -> Result<(Figures, Unswept)> {
+fn recover(catalogue: &Store, superblock: &Superblock) -> Result<(Figures, Unswept)> {
     let totals = catalogue.get(&[key_layout::TOTALS])?;
     let buckets = scan(catalogue, key_layout::BUCKET)?;
     let numbered = buckets.iter().filter_map(|(key, value)| Some((*key.get(1)?, value.to_vec())));
-    let mut figures = Figures::decode(totals.as_deref(), numbered, bucket_count)
+    let mut figures = Figures::decode(totals.as_deref(), numbered, superblock.bucket_count())
         .ok_or_else(|| undecodable(catalogue.path(), "counter"))?;
     figures.next_version += NUMBERS_SKIPPED;
     figures.next_content += NUMBERS_SKIPPED;
     let mut batch = WriteBatch::new();
     for (upload, shares) in scan(catalogue, key_layout::UPLOAD)? {
-        let shares =
-            decode_shares(&shares).ok_or_else(|| undecodable(catalogue.path(), "upload"))?;
+        let shares = decode_known_shares(superblock, &shares)
+            .ok_or_else(|| undecodable(catalogue.path(), "upload"))?;
         batch.put(key(key_layout::FREED, &upload[1..]), encode_shares(&shares))?;
         batch.delete(upload)?;
     }
@@ -409,6 +419,7 @@ fn recover(catalogue: &Store, bucket_count: usize) -> Result<(Figures, Unswept)>
         None => Unswept::all(figures.existing()),
     };
     batch.delete(vec![key_layout::SWEPT])?;
+    batch.put(vec![key_layout::IDENTITY], superblock.catalogue_identity().encode())?;
     figures.write_to(&mut batch)?;
     catalogue.write(batch, Some(Durability::Sync))?;
     Ok((figures, unswept))

@@ -11,6 +11,7 @@ use tallybook::vfs::FileSystem;
 
 use crate::error::{Error, Result};
 use crate::placement::{BUCKETS_MAX, ReferenceId};
+use crate::record::CatalogueIdentity;
 
 const MAGIC: &[u8; 8] = b"TALLYFS\n";
 
@@ -45,6 +46,16 @@ impl Superblock {
     /// Number of buckets.
     pub fn bucket_count(&self) -> usize {
         self.bucket_generations.len()
+    }
+
+    /// Whether there is a bucket of this number.
+    pub(crate) fn has_bucket(&self, bucket: u8) -> bool {
+        usize::from(bucket) < self.bucket_count()
+    }
+
+    /// What the catalogue says of itself.
+    pub(crate) fn catalogue_identity(&self) -> CatalogueIdentity {
+        CatalogueIdentity { store: self.store, generation: self.catalogue_generation }
     }
 
     /// Where the catalogue is.

@@ -10,8 +10,8 @@ use tallybook::vfs::MemoryFileSystem;
 use tallybook_files::ReferenceId;
 use tallybook_files::key_layout::{self, parse_chunk, parse_entry};
 use tallybook_files::record::{
-    Content, ContentId, Extent, FileRecord, Identity, Quarantine, decode_entry, decode_numbers,
-    decode_shares, encode_entry, encode_numbers, encode_shares,
+    CatalogueIdentity, Content, ContentId, Extent, FileRecord, Identity, Quarantine, decode_entry,
+    decode_numbers, decode_shares, encode_entry, encode_numbers, encode_shares,
 };
 use tallybook_files::superblock::Superblock;
 
@@ -46,6 +46,10 @@ pub(crate) fn record(data: &[u8]) -> bool {
     }
     if let Some(identity) = Identity::decode(data) {
         assert_eq!(Identity::decode(&identity.encode()), Some(identity));
+        accepted += 1;
+    }
+    if let Some(identity) = CatalogueIdentity::decode(data) {
+        assert_eq!(CatalogueIdentity::decode(&identity.encode()), Some(identity));
         accepted += 1;
     }
     if let Some(numbers) = decode_numbers::<3>(data) {

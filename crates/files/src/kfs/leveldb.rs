@@ -365,11 +365,15 @@ fn log_records(log: &[u8]) -> LogRecords {
             let checksum = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
             let length = usize::from(u16::from_le_bytes([header[4], header[5]]));
             let kind = header[6];
-            if header == [0; RECORD_HEADER_BYTES] {
-                // Space that was reserved and not written.
-                break;
-            }
             let place = number * LOG_BLOCK_BYTES + offset;
+            if header == [0; RECORD_HEADER_BYTES] {
+                // What a power loss leaves where records were. LevelDB passes over them.
+                match log[place..].iter().all(|&byte| byte == 0) {
+                    true => found.torn = Some(format!("it is zeros from byte {place} on")),
+                    false => found.damage = Some(format!("a record at byte {place} is zeros")),
+                }
+                return found;
+            }
             let Some(body) = rest.get(..length) else {
                 let fits = offset + RECORD_HEADER_BYTES + length <= LOG_BLOCK_BYTES;
                 match fits {
@@ -465,6 +469,35 @@ fn apply_batch(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A log whose last records a power loss had made zeros was taken for one that ends there, and a file
+    /// imported without its end.
+    #[test]
+    fn zeros_in_a_log_are_no_clean_end() {
+        let record = |body: &[u8]| {
+            let checksum = checksum::crc32c_append(checksum::crc32c(&[1]), body);
+            let masked = checksum.rotate_left(17).wrapping_add(0xa282_ead8);
+            let mut record = masked.to_le_bytes().to_vec();
+            record.extend_from_slice(&(body.len() as u16).to_le_bytes());
+            record.push(1);
+            record.extend_from_slice(body);
+            record
+        };
+        let (first, second) = (record(b"first"), record(b"second"));
+        let told = |parts: &[&[u8]]| {
+            let found = log_records(&parts.concat());
+            (found.records.len(), found.torn.is_some(), found.damage.is_some())
+        };
+        let (zeros, block) = (vec![0; second.len()], vec![0; LOG_BLOCK_BYTES - first.len()]);
+        assert_eq!(told(&[&first, &second]), (2, false, false));
+        assert_eq!(told(&[&first, &zeros]), (1, true, false));
+        assert_eq!(told(&[&first, &block]), (1, true, false));
+        assert_eq!(told(&[&first, &zeros, &second]), (1, false, true));
+        assert_eq!(told(&[&first, &block, &second]), (1, false, true));
+        // What is left of a block that has no room for a header is zeros always.
+        let filler = record(&vec![7; LOG_BLOCK_BYTES - RECORD_HEADER_BYTES - 3]);
+        assert_eq!(told(&[&filler, &[0; 3], &second]), (2, false, false));
+    }
 
     /// What a handle says was believed up to 64 MiB, and room made for it, before the file was looked at.
     #[test]

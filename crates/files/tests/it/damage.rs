@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, MemoryImage};
 use tallybook::{Options, Store};
 use tallybook_files::key_layout;
-use tallybook_files::record::ContentId;
+use tallybook_files::record::{Content, ContentId, FileRecord};
 use tallybook_files::{
     CreateOptions, Error, FileStore, ListEntry, ListOptions, OpenOptions, ReadOptions,
     RepairOptions, UnlinkOptions, VerifyOptions,
@@ -269,16 +269,7 @@ fn a_bucket_of_another_store_or_number_is_not_taken_for_its_own() {
     let target = &dirs[3];
     for (from, source) in [(copy_of(&image), &dirs[2]), (closed_store(), target)] {
         let fs = copy_of(&image);
-        for name in fs.list(target).unwrap() {
-            fs.remove(&target.join(name)).unwrap();
-        }
-        for name in from.list(source).unwrap().iter().filter(|name| *name != "LOCK") {
-            let read = from.open_read(&source.join(name)).unwrap();
-            let mut contents = vec![0; read.len().unwrap() as usize];
-            read.read_exact_at(&mut contents, 0).unwrap();
-            let copy = fs.create(&target.join(name)).unwrap();
-            copy.write_all_at(&contents, 0).unwrap();
-        }
+        put_in_place_of(target, &fs, source, &from);
         let store = reopen(&fs).unwrap();
         let in_it: Vec<&str> =
             NAMES.into_iter().filter(|name| store.bucket_of(name) == 1).collect();
@@ -290,6 +281,89 @@ fn a_bucket_of_another_store_or_number_is_not_taken_for_its_own() {
                 "{refused:?}"
             );
         }
+    }
+}
+
+/// Has a directory hold the files of another.
+fn put_in_place_of(target: &Path, fs: &MemoryFileSystem, source: &Path, from: &MemoryFileSystem) {
+    for name in fs.list(target).unwrap() {
+        fs.remove(&target.join(name)).unwrap();
+    }
+    for name in from.list(source).unwrap().iter().filter(|name| *name != "LOCK") {
+        let read = from.open_read(&source.join(name)).unwrap();
+        let mut contents = vec![0; read.len().unwrap() as usize];
+        read.read_exact_at(&mut contents, 0).unwrap();
+        let copy = fs.create(&target.join(name)).unwrap();
+        copy.write_all_at(&contents, 0).unwrap();
+    }
+}
+
+/// Verifying a store by another's catalogue found every file damaged, and took the store's own away.
+#[test]
+fn a_catalogue_of_another_store_is_refused_and_repair_makes_the_right_one() {
+    for bucket_count in [2, 16] {
+        let other = MemoryFileSystem::new();
+        let create = CreateOptions { bucket_count, ..small() };
+        let store = in_memory(&other, create);
+        (0..40).for_each(|number| drop(write(&store, &format!("other {number}"), b"other")));
+        store.close().unwrap();
+        let fs = closed_store();
+        let catalogue = &directories()[1];
+        put_in_place_of(catalogue, &fs, catalogue, &other);
+        let refused = reopen(&fs);
+        assert!(
+            matches!(&refused, Err(Error::CatalogueLost { path, .. }) if path == catalogue),
+            "{refused:?}"
+        );
+        let report =
+            FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()));
+        assert_eq!(report.unwrap().old_catalogue.as_ref(), Some(catalogue));
+        let store = reopen(&fs).unwrap();
+        assert_eq!(store.totals().files, NAMES.len() as u64);
+        NAMES.iter().for_each(|name| assert_reads(&store, name, &file(name)));
+    }
+}
+
+/// Values with right checksums that don't fit together are damage: they end neither a reader nor a
+/// verification.
+#[test]
+fn records_that_contradict_each_other_are_refused() {
+    type Change = fn(&mut FileRecord, &mut Content);
+    let changes: [Change; 4] = [
+        |record, _| record.size = CHUNK as u64 * 3,
+        |record, _| record.size = 1,
+        |record, _| record.primary = 200,
+        |_, content| content.extents[0].bucket = 200,
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let fs = closed_store();
+        let options = Options { create_if_missing: false, ..Options::default() };
+        let path = &directories()[1];
+        let catalogue = Store::open_with(path, options, inline(fs.clone())).unwrap();
+        let name_key = key_layout::key(key_layout::NAME, b"second");
+        let mut record = FileRecord::decode(&catalogue.get(&name_key).unwrap().unwrap()).unwrap();
+        let content_key = key_layout::key(key_layout::CONTENT, &record.content.0);
+        let value = catalogue.get(&content_key).unwrap().unwrap();
+        let mut content = Content::decode(&value).unwrap();
+        change(&mut record, &mut content);
+        catalogue.put(&name_key, &record.encode()).unwrap();
+        catalogue.put(&content_key, &content.encode()).unwrap();
+        catalogue.close().unwrap();
+        drop(catalogue);
+        let store = reopen(&fs).unwrap();
+        for start in [0, 1000, CHUNK as u64 * 2] {
+            let options = ReadOptions { range: Some(start..u64::MAX), salvage: false };
+            let read = store.reader("second", options).and_then(|reader| {
+                reader.unwrap().collect::<tallybook_files::Result<Vec<_>>>().map(drop)
+            });
+            assert!(read.is_err(), "change {at} from {start}");
+        }
+        let _ = store.verify(VerifyOptions::default(), &mut |_, _| {});
+        drop(store);
+        FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone())).unwrap();
+        let store = reopen(&fs).unwrap();
+        assert_reads(&store, "first", &file("first"));
+        assert_reads(&store, "third", &file("third"));
     }
 }
 

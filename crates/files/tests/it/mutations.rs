@@ -11,8 +11,8 @@ use tallybook_files::ImportOptions;
 use tallybook_files::key_layout::{self, parse_chunk, parse_entry};
 use tallybook_files::placement::ReferenceId;
 use tallybook_files::record::{
-    Content, ContentId, Extent, FileRecord, Identity, Quarantine, decode_entry, decode_numbers,
-    decode_shares, encode_entry, encode_numbers, encode_shares,
+    CatalogueIdentity, Content, ContentId, Extent, FileRecord, Identity, Quarantine, decode_entry,
+    decode_numbers, decode_shares, encode_entry, encode_numbers, encode_shares,
 };
 use tallybook_files::superblock::Superblock;
 
@@ -75,6 +75,7 @@ fn valid_values() -> Vec<Vec<u8>> {
         attributes: Bytes::from_static(b"attributes"),
     };
     let quarantine = Quarantine { version: 1, offset: 2, what: "gone".into() };
+    let catalogue = CatalogueIdentity { store: [3; 16], generation: 7 };
     let identity = Identity { store: [3; 16], bucket: 200, generation: 300 };
     vec![
         record.encode(),
@@ -83,6 +84,7 @@ fn valid_values() -> Vec<Vec<u8>> {
         encode_shares(&content.shares()),
         quarantine.encode(),
         identity.encode(),
+        catalogue.encode(),
         encode_numbers(&[1, 1 << 40, u64::MAX]),
         key_layout::entry("dir/name", 7),
         key_layout::chunk(record.content, 3).to_vec(),
@@ -116,6 +118,7 @@ fn decode_all(bytes: &[u8]) -> u64 {
         accepted += 1;
     }
     accepted += u64::from(Identity::decode(bytes).is_some());
+    accepted += u64::from(CatalogueIdentity::decode(bytes).is_some());
     accepted += u64::from(decode_numbers::<3>(bytes).is_some());
     accepted += u64::from(parse_entry(bytes).is_some());
     accepted + u64::from(parse_chunk(bytes).is_some())

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, MemoryImage, SystemClock};
+use tallybook::vfs::faulty::{Fault, FaultError, OperationClass};
+use tallybook::vfs::{
+    CrashMode, FaultyFileSystem, FileSystem, MemoryFileSystem, MemoryImage, SystemClock,
+};
 use tallybook::{Options, Resources, ScanOptions, Store};
 use tallybook_files::record::FileRecord;
 use tallybook_files::{
@@ -310,4 +313,38 @@ fn a_sweep_leaves_the_entry_of_a_version_that_a_power_loss_may_bring_back() {
     store.close().unwrap();
     drop(store);
     assert_reads(&make_anew(&left), "file", &file);
+}
+
+/// A bucket that was closed to make room for another counted as synced, though its last sync had failed.
+#[test]
+fn a_bucket_that_could_not_be_synced_when_it_was_to_be_closed_is_not_said_to_be() {
+    let fires = |ordinal, closes: bool| {
+        let memory = MemoryFileSystem::new();
+        let fs = FaultyFileSystem::new(Arc::new(memory.clone()));
+        let options = OpenOptions { open_buckets_max: 1, ..OpenOptions::default() };
+        let resources = inline(fs.clone());
+        let store = FileStore::create_with(memory_dir(), small(), options, resources).unwrap();
+        let mut names = (0..).map(|number: u32| number.to_string());
+        let other = names.find(|name| store.bucket_of(name) != store.bucket_of("file")).unwrap();
+        write_at(&store, Durability::Sync, &other, b"other");
+        let file = bytes(1, CHUNK + 1);
+        write_at(&store, Durability::Os, "file", &file);
+        let (error, class) = (FaultError::Errno(5), OperationClass::Syncs);
+        let fault =
+            Fault { error, sticky: true, short_write: false, class, delay: None, only: None };
+        fs.fail_at(fs.operation_count() + ordinal, fault);
+        // Opens the other's bucket, and closes the file's.
+        let is_opened = store.read(&other).is_ok();
+        let fired = fs.fired();
+        fs.clear();
+        let is_synced = if closes { store.close().is_ok() } else { store.sync().is_ok() };
+        let left = reopen(&memory.image().crash(CrashMode::LoseUnsynced, 0)).unwrap();
+        if is_synced {
+            assert_reads(&left, "file", &file);
+        }
+        is_opened && fired > 0
+    };
+    for closes in [false, true] {
+        assert!((1..100).filter(|&ordinal| fires(ordinal, closes)).count() > 0);
+    }
 }
