@@ -2,7 +2,8 @@
 //!
 //! Figures of the process are taken right before the load, right after it, and again once background
 //! work is done, so that work put off is charged to the run that caused it. Filling the store, which
-//! comes before, and looking whether background work is done are charged to nobody.
+//! comes before, looking whether background work is done, and reading back what was written last, at the
+//! end, are charged to nobody.
 
 use std::time::Instant;
 
@@ -149,6 +150,17 @@ pub fn run(
     outcome.disk_bytes = target.directory().map_or(0, process::disk_bytes);
     outcome.live_bytes = live_bytes(&plan, outcome);
     outcome.figures.extend(target.figures());
+    if loaded.error.is_none() {
+        match load::read_back(target, &plan, outcome) {
+            Ok(writes) => {
+                outcome.figures.insert(load::READ_BACK.into(), writes as f64);
+            }
+            Err(error) => {
+                outcome.invalid.get_or_insert(error.to_string());
+                loaded.error = Some(error);
+            }
+        }
+    }
     Ok(loaded)
 }
 

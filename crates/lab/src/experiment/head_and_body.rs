@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::picks::{bar_of, case, different, median_of, of_valid, or_dash};
+use super::picks::{bar_of, case, different, median_of, of_valid, or_dash, text};
 use super::planning::only_ours;
 use super::{Experiment, PlannedRun, Scale, Subject};
 use crate::chart::{BarChart, LineChart, Point, Unit};
@@ -74,96 +74,25 @@ impl Experiment for HeadAndBody {
 
     fn report(&self, records: &[Record], rerun: &str) -> Report {
         let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
-        let sizes = different(records, |one| Some(size_of(one)));
-        let mut summary = Table::new([
-            "value",
-            "data in",
-            "way",
-            "HEAD p50",
-            "GET p50",
-            "GET / HEAD",
-            "HEAD p99",
-            "GET p99",
-        ]);
-        let mut told: Vec<(f64, String)> = Vec::new();
+        let mut all = Vec::new();
         for (place, _) in PLACES {
             report.section(match place {
                 "memory" => "With the data in memory",
                 _ => "With the data on the disk",
             });
             for (way, words) in WAYS {
-                let mut sweep = LineChart::sweep(
-                    "value size",
-                    Unit::Bytes,
-                    "median latency",
-                    Unit::Nanoseconds,
-                )
-                .log_x()
-                .log_y();
-                let mut cpu = BarChart::new("CPU per request; less is better", Unit::Microseconds);
-                let select = |request: &str, size: u32| {
-                    of_valid(records, |one| {
-                        one.target == way
-                            && case(one, "request") == request
-                            && case(one, "data in") == place
-                            && size_of(one) == size
-                    })
-                };
-                for (request, _, kind) in REQUESTS {
-                    let p50 = Metric::of_kind(Measure::P50, kind);
-                    let points = sizes.iter().filter_map(|&size| {
-                        let bar = bar_of(&select(request, size), |one| p50.of(one))?;
-                        let point = Point::new(f64::from(size), bar.value);
-                        Some(Point { band: bar.interval, ..point })
-                    });
-                    sweep = sweep.line(request, points.collect());
-                    cpu = cpu.series(request);
-                }
-                for &size in &sizes {
-                    let sides = REQUESTS.map(|(request, _, kind)| (select(request, size), kind));
-                    let figure = |side: usize, measure| {
-                        let (selection, kind) = &sides[side];
-                        let metric = Metric::of_kind(measure, *kind);
-                        median_of(selection, |one| metric.of(one))
-                    };
-                    let ns = |figure| or_dash(figure, |value| Unit::Nanoseconds.format(value));
-                    let (head, get) = (figure(0, Measure::P50), figure(1, Measure::P50));
-                    let times = head.zip(get).map(|(head, get)| get / head);
-                    let value = Unit::Bytes.format(f64::from(size));
-                    if let Some(times) = times {
-                        told.push((times, format!("{value} {words} with the data in {place}")));
-                    }
-                    summary = summary.row([
-                        value.clone(),
-                        place.to_owned(),
-                        words.to_owned(),
-                        ns(head),
-                        ns(get),
-                        or_dash(times, |times| format!("{times:.2}")),
-                        ns(figure(0, Measure::P99)),
-                        ns(figure(1, Measure::P99)),
-                    ]);
-                    let per_operation = Metric::of_run(Measure::CpuPerOperation);
-                    let bars = sides
-                        .iter()
-                        .map(|(selection, _)| bar_of(selection, |one| per_operation.of(one)));
-                    cpu = cpu.group(value, bars.collect());
-                }
+                let rows = rows(records, place, way);
                 let title = format!("HEAD and GET {words}, data in {place}");
                 let caption = "Medians of runs made in turn; the band is the 95 % interval.";
-                report.picture(&title, caption, &sweep);
-                report.chart(&format!("CPU, {words}, data in {place}"), caption, &cpu);
+                report.picture(&title, caption, &sweep(&rows));
+                report.chart(&format!("CPU, {words}, data in {place}"), caption, &cpu(&rows));
+                all.extend(rows.into_iter().map(|row| (place, words, row)));
             }
         }
-        told.sort_by(|a, b| a.0.total_cmp(&b.0));
-        if let (Some(least), Some(most)) = (told.first(), told.last()) {
-            report.answer(format!(
-                "In the median a GET takes between {:.2} times ({}) and {:.1} times ({}) as long as the \
-                 HEAD of the same key.",
-                least.0, least.1, most.0, most.1
-            ));
+        if let Some(answer) = answer(&all) {
+            report.answer(answer);
         }
-        report.summary_table("HEAD against GET", &summary);
+        report.summary_table("HEAD against GET", &table(&all));
         report.paragraph(
             "Where the ratio is near 1, a HEAD saves nothing: what a request costs anyway (over HTTP: the \
              request itself; from the disk: finding the key) outweighs the value.",
@@ -172,6 +101,110 @@ impl Experiment for HeadAndBody {
         report.comparison(requests.compare(&as_requests(records)));
         report
     }
+}
+
+/// Both requests for values of a size.
+struct Row<'a> {
+    size: u32,
+    /// The records of each of the requests.
+    records: [Vec<&'a Record>; 2],
+}
+
+/// The rows of a place and a way.
+fn rows<'a>(records: &'a [Record], place: &str, way: &str) -> Vec<Row<'a>> {
+    let of = |request: &str, size: u32| {
+        of_valid(records, |one| {
+            one.target == way
+                && case(one, "request") == request
+                && case(one, "data in") == place
+                && size_of(one) == size
+        })
+    };
+    let sizes = different(records, |one| Some(size_of(one)));
+    let row = |size| Row { size, records: REQUESTS.map(|(request, ..)| of(request, size)) };
+    sizes.into_iter().map(row).collect()
+}
+
+impl Row<'_> {
+    /// A latency of HEAD and of GET.
+    fn latency(&self, measure: Measure) -> [Option<f64>; 2] {
+        [0, 1].map(|request| {
+            let metric = Metric::of_kind(measure, REQUESTS[request].2);
+            median_of(&self.records[request], |one| metric.of(one))
+        })
+    }
+
+    /// How many times as long as a HEAD a GET takes in the median.
+    fn times(&self) -> Option<f64> {
+        let [head, get] = self.latency(Measure::P50);
+        head.zip(get).map(|(head, get)| get / head)
+    }
+
+    fn value(&self) -> String {
+        Unit::Bytes.format(f64::from(self.size))
+    }
+}
+
+/// The median latency of each request by the value's size.
+fn sweep(rows: &[Row<'_>]) -> LineChart {
+    let chart =
+        LineChart::sweep("value size", Unit::Bytes, "median latency", Unit::Nanoseconds).log_x();
+    let requests = REQUESTS.iter().enumerate();
+    requests.fold(chart.log_y(), |chart, (at, (request, _, kind))| {
+        let p50 = Metric::of_kind(Measure::P50, *kind);
+        let points = rows.iter().filter_map(|row| {
+            let bar = bar_of(&row.records[at], |one| p50.of(one))?;
+            let point = Point::new(f64::from(row.size), bar.value);
+            Some(Point { band: bar.interval, ..point })
+        });
+        chart.line(*request, points.collect())
+    })
+}
+
+fn cpu(rows: &[Row<'_>]) -> BarChart {
+    let per_operation = Metric::of_run(Measure::CpuPerOperation);
+    let chart = BarChart::new("CPU per request; less is better", Unit::Microseconds);
+    let chart = REQUESTS.iter().fold(chart, |chart, (request, ..)| chart.series(*request));
+    rows.iter().fold(chart, |chart, row| {
+        let bars = row.records.iter().map(|side| bar_of(side, |one| per_operation.of(one)));
+        chart.group(row.value(), bars.collect())
+    })
+}
+
+/// Between how many times as long as its HEAD a GET takes; the rows come with their place and their way.
+fn answer(rows: &[(&str, &str, Row<'_>)]) -> Option<String> {
+    let told = rows.iter().filter_map(|(place, words, row)| {
+        Some((row.times()?, format!("{} {words} with the data in {place}", row.value())))
+    });
+    let mut told: Vec<(f64, String)> = told.collect();
+    told.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (least, most) = (told.first()?, told.last()?);
+    Some(format!(
+        "In the median a GET takes between {:.2} times ({}) and {:.1} times ({}) as long as the HEAD of the \
+         same key.",
+        least.0, least.1, most.0, most.1
+    ))
+}
+
+fn table(rows: &[(&str, &str, Row<'_>)]) -> Table {
+    let table = Table::new([
+        "value",
+        "data in",
+        "way",
+        "HEAD p50",
+        "GET p50",
+        "GET / HEAD",
+        "HEAD p99",
+        "GET p99",
+    ]);
+    rows.iter().fold(table, |table, (place, words, row)| {
+        let ns = |figure| text(Unit::Nanoseconds, figure);
+        let [head, get] = row.latency(Measure::P50).map(ns);
+        let [head_p99, get_p99] = row.latency(Measure::P99).map(ns);
+        let times = or_dash(row.times(), |times| format!("{times:.2}"));
+        let (place, words) = (place.to_string(), words.to_string());
+        table.row([row.value(), place, words, head, get, times, head_p99, get_p99])
+    })
 }
 
 /// The records with both kinds of request under one name, as a comparison of the two needs them.

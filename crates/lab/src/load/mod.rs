@@ -15,6 +15,7 @@ mod recorder;
 mod closed;
 mod open;
 mod desk;
+mod read_back;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -36,6 +37,7 @@ use open::Timing;
 use pace::Schedule;
 pub use pace::Waiting;
 pub(crate) use pace::planned;
+pub(crate) use read_back::{READ_BACK, read_back};
 use recorder::Collector;
 use stop::Stop;
 

@@ -12,6 +12,10 @@ use super::plan::{Picks, Plan};
 use crate::keys::{KeyNumber, mix};
 use crate::spec::Workload;
 
+/// Bits of a generation that number a stream's writes. What is before them tells the workload, so that the
+/// writes of one aren't taken for those of another on the same store.
+const GENERATION_BITS: u32 = 48;
+
 /// The requests of one thread or connection.
 #[derive(Debug)]
 pub struct Stream {
@@ -180,7 +184,8 @@ impl Stream {
 
     fn give_value(&mut self, operation: &mut Operation) {
         let streams = u64::from(self.plan.spec.threads) + 1;
-        operation.generation = self.sequence * streams + u64::from(self.place) + 1;
+        let nth = self.sequence * streams + u64::from(self.place) + 1;
+        operation.generation = (self.plan.spec.workload as u64) << GENERATION_BITS | nth;
         operation.value_bytes = self.plan.values.length(&mut self.random);
     }
 

@@ -61,6 +61,8 @@ pub(crate) enum Fault {
     LiesAt(u64),
     /// Answers reads with nothing.
     LosesAt(u64),
+    /// Acknowledges writes of keys that are there, and makes none of them from the n-th request on.
+    ForgetsFrom(u64),
     /// Is gone.
     DiesAt(u64),
     Panics(u64),
@@ -136,6 +138,12 @@ impl Session for Memory {
         }
         let mut map = self.map.lock().unwrap();
         match request {
+            Request::Put { key, .. } | Request::Delete { key }
+                if matches!(self.fault, Fault::ForgetsFrom(from) if nth >= from)
+                    && map.contains_key(key) =>
+            {
+                answers.written();
+            }
             Request::Put { key, value } => {
                 map.insert(key.to_vec(), value.to_vec());
                 answers.written();

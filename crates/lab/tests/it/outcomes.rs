@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use tallybook_lab::Error;
-use tallybook_lab::run::{RunOptions, prefill_and_run};
+use tallybook_lab::run::{RunOptions, prefill, prefill_and_run, run};
 use tallybook_lab::runs_file::{RunName, RunsFile};
 use tallybook_lab::spec::{Durability, Length, Spec, ValueSizes, Workload};
 use tallybook_lab::target::Target;
 use tallybook_lab::target::engine::EngineTarget;
 
-use crate::harness::budget;
+use crate::harness::{Fault, Memory, budget};
 
 #[test]
 fn run_of_the_engine_leaves_a_complete_record() {
@@ -92,4 +92,28 @@ fn unknown_settings_are_refused_with_the_known_ones() {
     assert!(error.contains("memtable_bytes") && error.contains("reading"), "{error}");
     assert!(open("memtable_bytes", "many").contains("many"));
     assert!(open("block_bytes", "1").contains("block_bytes"));
+}
+
+/// A target that acknowledged writes of keys that are there, or deletions, and made none of them was the fastest.
+#[test]
+fn writes_that_were_acknowledged_and_not_made_make_a_run_invalid() {
+    let made = |workload, length| {
+        let spec = Spec { workload, keys: 5_000, length, ..Spec::default() };
+        let options = RunOptions { settle: false, ..RunOptions::default() };
+        let honest = Memory::new();
+        prefill(&honest, &spec, &options, &mut |_, _| {}).unwrap();
+        let forgetful = honest.with(Fault::ForgetsFrom(1_000));
+        let told = run(&forgetful, &spec, &options, &mut |_, _| {}).unwrap();
+        assert!(matches!(told.error, Some(Error::WrongData(_))), "{workload:?}: {:?}", told.error);
+        assert!(told.outcome.invalid.is_some());
+        let told = run(&honest.with(Fault::None), &spec, &options, &mut |_, _| {}).unwrap();
+        assert!(told.error.is_none(), "{workload:?}: {:?}", told.error);
+        assert!(told.outcome.figures["writes.read_back"] > 100.0);
+    };
+    for workload in [Workload::Overwrite, Workload::YcsbA, Workload::DeleteRandom] {
+        made(workload, Length::Operations(3_000));
+    }
+    // The same keys and the same writes, but for the workload that they are of.
+    made(Workload::UpdateRandom, Length::Operations(3_000));
+    made(Workload::Overwrite, Length::Time(std::time::Duration::from_millis(200)));
 }

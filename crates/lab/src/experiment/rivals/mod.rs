@@ -13,17 +13,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::picks::{case, different, median_of, of_valid, told};
 use super::planning::{engine_named, in_turn, run};
 use super::{Experiment, PlannedRun, Scale, Subject};
-use crate::chart::{HeatCell, HeatTable, Unit};
 use crate::error::{Error, Result};
-use crate::load::WRITER_KEPT;
 use crate::record::Record;
-use crate::report::{Comparer, Measure, Metric, Report, Table};
+use crate::report::Report;
 use crate::run::RunOptions;
 use crate::spec::{Durability, Length, Spec, ValueSizes, Workload};
 use crate::target::{Budget, engine, floor};
+
+mod report;
+
+pub(super) use report::ratios;
 
 /// The rivals, and whether their values are kept apart from their keys from 1 KiB on.
 const RIVALS: [(&str, bool); 9] = [
@@ -65,8 +66,6 @@ const THREADED: [(Workload, u32); 2] = [(Workload::FillSync, 4), (Workload::Read
 /// The row of the reads that come right after the fill.
 const FIRST_READS: &str = "firstreads";
 const VALUE_BYTES: [u32; 3] = [100, 1 << 10, 4 << 10];
-/// A writer beside reads that made this share of its rate or more kept it.
-const WRITER_KEEPS: f64 = 0.99;
 /// Least length of values that engines with separation keep apart.
 const SEPARATED_BYTES: u32 = 1 << 10;
 
@@ -122,146 +121,7 @@ impl Experiment for Rivals {
 
     fn report(&self, records: &[Record], rerun: &str) -> Report {
         let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
-        let engines = engine_order(records);
-        let rows = different(records, |one| {
-            let Spec { threads, key_names, .. } = one.spec;
-            let [workload, bytes] =
-                ["workload", "value bytes"].map(|name| case(one, name).to_owned());
-            Some((workload, threads, key_names, bytes))
-        });
-        let cost = Metric::of_run(Measure::CpuPerOperation);
-        let rate = Metric::of_run(Measure::Throughput);
-        let has_floor = engines.iter().any(|name| name == floor::NAME);
-        let columns = ["workload", "value bytes"]
-            .into_iter()
-            .chain(engines.iter().map(String::as_str))
-            .chain(["speed / best rival's", "CPU / best rival's"])
-            .chain(
-                has_floor
-                    .then_some(["CPU / floor's", "best rival's CPU / floor's"])
-                    .into_iter()
-                    .flatten(),
-            );
-        let mut table = Table::new(columns);
-        let mut cells = Vec::new();
-        let (mut ahead, mut compared) = (0, 0);
-        for (workload, threads, key_names, bytes) in &rows {
-            let select = |engine: &str| {
-                of_valid(records, |one| {
-                    one.target == engine
-                        && case(one, "workload") == workload
-                        && one.spec.threads == *threads
-                        && one.spec.key_names == *key_names
-                        && case(one, "value bytes") == bytes
-                })
-            };
-            let selections: Vec<_> = engines.iter().map(|engine| select(engine)).collect();
-            let figures: Vec<(Option<f64>, Option<f64>)> = selections
-                .iter()
-                .map(|selection| {
-                    (
-                        median_of(selection, |one| cost.of(one)),
-                        median_of(selection, |one| rate.of(one)),
-                    )
-                })
-                .collect();
-            let Ratios { speed, cpu, over_floor, best_over_floor, .. } = ratios(&engines, &figures);
-            if let Some(speed) = speed {
-                compared += 1;
-                ahead += u32::from(speed > 1.0);
-            }
-            let asked = match threads {
-                1 => workload.clone(),
-                _ => format!("{workload}, {threads} threads"),
-            };
-            let asked = if *key_names { format!("{asked}, names") } else { asked };
-            let name = format!("{asked}, {bytes} B");
-            let texts = figures.iter().zip(&selections).map(|((cost, rate), selection)| {
-                let (Some(cost), Some(rate)) = (cost, rate) else { return "-".to_owned() };
-                let text = format!("{cost:.2} us; {}", Unit::PerSecond.format(*rate));
-                match median_of(selection, told(WRITER_KEPT)).filter(|kept| *kept < WRITER_KEEPS) {
-                    Some(kept) => format!("{text}; writer at {:.0} %", (100.0 * kept).floor()),
-                    None => text,
-                }
-            });
-            let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |it| format!("{it:.2}"));
-            let over = has_floor.then(|| [ratio(over_floor), ratio(best_over_floor)]);
-            table = table.row(
-                [asked, bytes.clone()]
-                    .into_iter()
-                    .chain(texts)
-                    .chain([ratio(speed), ratio(cpu)])
-                    .chain(over.into_iter().flatten()),
-            );
-            let engines = figures.len() - usize::from(has_floor);
-            cells.push((name, heat_row(&figures[..engines])));
-        }
-        report.answer(match compared {
-            0 => "These runs have no rival to compare with.".to_owned(),
-            _ => {
-                let are_named = records.iter().all(|one| one.spec.key_names);
-                let keys = if are_named { " with keys that begin with names" } else { "" };
-                let rivals: Vec<&str> =
-                    engines.iter().map(String::as_str).filter(|name| is_rival(name)).collect();
-                let best = match rivals[..] {
-                    [only] => only.to_owned(),
-                    _ => format!("the best of {}", rivals.join(", ")),
-                };
-                format!(
-                    "In the median Tallybook makes more operations per second than {best} in {ahead} of \
-                     {compared} rows{keys}, each rival taken where it is best."
-                )
-            }
-        });
-        report.section("One table");
-        let keys = different(records, |one| Some(format!("keys of {}", one.spec.key_shape())));
-        let level = match records.first().map(|one| one.spec.durability) {
-            Some(Durability::Sync) => "sync: power loss",
-            _ => "os: the process being killed",
-        };
-        report.paragraph(&format!(
-            "Each cell: CPU time per operation, background work included, then operations per second; \
-             medians. Speed above 1 and CPU below 1 is better than the best of the rivals in these runs, which \
-             may be another one in each row and column. One thread where no more are named, {}, equal memory; an \
-             acknowledged write survives {level} (fillsync: power loss). Which engine does more or less than that for \
-             it is among the settings below (durability, survives).",
-            keys.join(" or ")
-        ));
-        report.paragraph(match rows.iter().any(|(workload, ..)| workload == FIRST_READS) {
-            true => {
-                "Before reads are measured, others of their kind are made, and merges that an engine begins \
-                 because of those are in no row. What the first reads after a fill set going is in firstreads: as \
-                 many gets as there are keys, with the work behind them until the store is at rest."
-            }
-            false => {
-                "Before reads are measured, others of their kind are made, and merges that an engine begins \
-                 because of those are in no row."
-            }
-        });
-        if has_floor {
-            report.paragraph(
-                "The floor is no store: a table in memory and one mapped file, with checksums, written so that \
-                 it survives a kill, and nothing else: no order while it is written, no space given back, no \
-                 bounds, no recovery. Where the best rival takes less than an asked multiple of the floor, \
-                 that multiple can't be had on this machine by doing less.",
-            );
-        }
-        report.summary_table("CPU per operation and operations per second", &table);
-        let heat = HeatTable {
-            title: "operations per second, as multiples of the best other engine's; blue is faster"
-                .to_owned(),
-            columns: engines.iter().filter(|name| *name != floor::NAME).cloned().collect(),
-            rows: cells,
-        };
-        report.picture(
-            "Who is fastest, and by how much",
-            "Each cell is a ratio of medians.",
-            &heat,
-        );
-        for rival in engines.iter().filter(|name| is_rival(name)) {
-            let comparer = Comparer::Targets { baseline: rival, subject: engine::NAME };
-            report.comparison(comparer.compare(records));
-        }
+        report::draw(&mut report, records);
         report
     }
 }
@@ -392,84 +252,9 @@ pub(super) fn planned(
     }
 }
 
-fn is_rival(name: &str) -> bool {
-    name != engine::NAME && name != floor::NAME
-}
-
 /// What the floor can do: it sorts all that it has before it scans, so that it doesn't scan and write in turn.
 fn floor_does(workload: Workload) -> bool {
     workload != Workload::YcsbE
-}
-
-/// Tallybook first, the others by first appearance in the list of rivals, the floor last.
-fn engine_order(records: &[Record]) -> Vec<String> {
-    let mut engines = different(records, |one| Some(one.target.clone()));
-    let rank = |name: &str| match name {
-        engine::NAME => 0,
-        floor::NAME => usize::MAX,
-        _ => 1 + RIVALS.iter().position(|(rival, _)| *rival == name).unwrap_or(RIVALS.len()),
-    };
-    engines.sort_by_key(|name| rank(name));
-    engines
-}
-
-/// How Tallybook compares in one row, where there is something to compare with.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Ratios<'a> {
-    /// The rival that makes most operations per second.
-    pub(super) fastest: Option<&'a str>,
-    /// The rival that takes least CPU time per operation.
-    pub(super) thriftiest: Option<&'a str>,
-    /// Operations per second, over the best rival's.
-    pub(super) speed: Option<f64>,
-    /// CPU time per operation, over the best rival's.
-    pub(super) cpu: Option<f64>,
-    /// CPU time per operation, over the floor's.
-    over_floor: Option<f64>,
-    /// The best rival's CPU time per operation, over the floor's.
-    best_over_floor: Option<f64>,
-}
-
-/// Compares the engines' costs and rates.
-pub(super) fn ratios<'a>(
-    engines: &'a [String],
-    figures: &[(Option<f64>, Option<f64>)],
-) -> Ratios<'a> {
-    let both = || engines.iter().zip(figures);
-    let of = |wanted: &str| both().find(|(name, _)| *name == wanted).map(|(_, figures)| *figures);
-    let rivals = || both().filter(|(name, _)| is_rival(name));
-    let (our_cost, our_rate) = of(engine::NAME).unwrap_or_default();
-    let (floor_cost, _) = of(floor::NAME).unwrap_or_default();
-    let by_rate = rivals().filter_map(|(name, (_, rate))| Some((name.as_str(), (*rate)?)));
-    let by_cost = rivals().filter_map(|(name, (cost, _))| Some((name.as_str(), (*cost)?)));
-    let fastest = by_rate.max_by(|a, b| a.1.total_cmp(&b.1));
-    let thriftiest = by_cost.min_by(|a, b| a.1.total_cmp(&b.1));
-    let (best_rate, best_cost) = (fastest.map(|(_, rate)| rate), thriftiest.map(|(_, cost)| cost));
-    let over =
-        |one: Option<f64>, other: Option<f64>| one.zip(other).map(|(one, other)| one / other);
-    Ratios {
-        fastest: fastest.map(|(name, _)| name),
-        thriftiest: thriftiest.map(|(name, _)| name),
-        speed: over(our_rate, best_rate),
-        cpu: over(our_cost, best_cost),
-        over_floor: over(our_cost, floor_cost),
-        best_over_floor: over(best_cost, floor_cost),
-    }
-}
-
-/// Each engine's speed over the best of the others.
-fn heat_row(figures: &[(Option<f64>, Option<f64>)]) -> Vec<Option<HeatCell>> {
-    let best_other = |own: usize| {
-        let others = figures.iter().enumerate().filter(|(at, _)| *at != own);
-        others.filter_map(|(_, (_, rate))| *rate).reduce(f64::max)
-    };
-    let cell = |(at, (_, rate)): (usize, &(Option<f64>, Option<f64>))| {
-        let rate = (*rate)?;
-        let goodness = best_other(at).map_or(1.0, |best| rate / best);
-        let note = Unit::PerSecond.format(rate);
-        Some(HeatCell { text: Unit::Ratio.format(goodness), goodness, note })
-    };
-    figures.iter().enumerate().map(cell).collect()
 }
 
 #[cfg(test)]
@@ -477,6 +262,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
+    use crate::load::WRITER_KEPT;
     use crate::record::Outcome;
 
     #[test]
@@ -540,31 +326,6 @@ mod tests {
     }
 
     #[test]
-    fn the_best_rival_is_another_one_by_each_measure() {
-        let engines = ["tallybook", "a", "b", "floor"].map(str::to_owned);
-        let figures = [
-            (Some(2.0), Some(300.0)),
-            (Some(1.0), Some(100.0)),
-            (Some(4.0), Some(200.0)),
-            (Some(0.5), Some(900.0)),
-        ];
-        let without_floor = Ratios {
-            fastest: Some("b"),
-            thriftiest: Some("a"),
-            speed: Some(1.5),
-            cpu: Some(2.0),
-            ..Ratios::default()
-        };
-        assert_eq!(ratios(&engines[..3], &figures[..3]), without_floor);
-        let with_floor =
-            Ratios { over_floor: Some(4.0), best_over_floor: Some(2.0), ..without_floor };
-        assert_eq!(ratios(&engines, &figures), with_floor);
-        assert_eq!(ratios(&engines[..1], &figures[..1]), Ratios::default());
-        let row = heat_row(&figures[..3]);
-        assert_eq!(row[1].as_ref().unwrap().goodness, 1.0 / 3.0);
-    }
-
-    #[test]
     fn engines_take_turns_and_nothing_reads_a_store_that_was_written_to() {
         let against = ["lmdb".to_owned(), "redb".to_owned()];
         let runs = Rivals.runs(Scale::Small, &against).unwrap();
@@ -580,6 +341,7 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn a_cell_says_that_the_writer_beside_kept_less_than_its_rate() {
         let planned = Rivals.runs(Scale::Tiny, &["lmdb".to_owned()]).unwrap();
