@@ -125,6 +125,7 @@ impl<'a> Change<'a> {
         }
         self.figures.write_to(&mut self.batch)?;
         let entries = self.prepare_entries()?;
+        let mut is_due = self.frees || entries.len() < self.entries.len();
         let lazily = match durability {
             Durability::Sync => Durability::Os,
             lazily => lazily,
@@ -133,12 +134,13 @@ impl<'a> Change<'a> {
         *self.guard = self.figures;
         for (version, bucket, entry_key, value) in entries {
             // A failure leaves it to the reaper: the change is made.
-            if bucket.put(&entry_key, &value).is_ok() {
-                self.core.put_entries.lock().insert(version);
+            match bucket.put(&entry_key, &value) {
+                Ok(_) => drop(self.core.put_entries.lock().insert(version)),
+                Err(_) => is_due = true,
             }
         }
         drop(self.guard);
-        if self.frees || self.core.put_entries.lock().len() >= NOTES_MAX {
+        if is_due || self.core.put_entries.lock().len() >= NOTES_MAX {
             self.core.note_reap_due();
         }
         Ok(())

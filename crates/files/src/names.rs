@@ -139,7 +139,7 @@ impl Core {
             let source = self.source_record(from, options)?;
             // Opened before the lock that every change waits for.
             let bucket = self.buckets.get(source.primary)?;
-            if durability == Durability::Sync {
+            if durability != Durability::Os {
                 self.sync_chunks(source.content)?;
             }
             let mut change = Change::begin(self)?;

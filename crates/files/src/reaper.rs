@@ -7,8 +7,11 @@
 //!    a name; contents that are being read wait.
 //! 4. Sync the buckets, then take the notes and the dead bytes out of the catalogue in one batch.
 //! 5. Where much of a bucket is dead, compact it: its tree is small, and its journal is collected.
+//!
+//! A bucket that fails keeps its own notes waiting, and nobody else's; what it said is what the pass answers,
+//! once it has done all that it could.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -60,13 +63,7 @@ pub(crate) fn reap(core: &Core) -> Result<Reaped> {
         core.catalogue.snapshot()
     };
     let mut is_synced = false;
-    let mut work = Work {
-        core,
-        batch: WriteBatch::new(),
-        freed: Vec::new(),
-        touched: BTreeMap::new(),
-        reaped: Reaped::default(),
-    };
+    let mut work = Work::new(core);
     for kind in [key_layout::ENTRY_DUE, key_layout::ENTRY_DEAD, key_layout::FREED] {
         let mut after = None;
         loop {
@@ -88,7 +85,10 @@ pub(crate) fn reap(core: &Core) -> Result<Reaped> {
             work.settle()?;
         }
     }
-    Ok(work.reaped)
+    match work.failed.into_values().next().or(work.lacks_space) {
+        Some(error) => Err(error),
+        None => Ok(work.reaped),
+    }
 }
 
 /// A round of notes of a kind, after one of them.
@@ -109,67 +109,129 @@ fn by_bucket(kind: u8, mut notes: Vec<(Bytes, Bytes)>) -> Vec<(Bytes, Bytes)> {
     notes
 }
 
-/// What has been done in the buckets and not been settled with the catalogue.
+/// What was done for a note, which leaves the catalogue once the buckets that it was done in are synced.
+struct Done {
+    note: Bytes,
+    buckets: Vec<u8>,
+    /// Of a note that an entry is to be put: the name.
+    name: Option<String>,
+    /// Of a content: what was freed.
+    freed: Vec<Share>,
+}
+
+/// A pass.
 struct Work<'a> {
     core: &'a Core,
-    /// Takes the notes that were worked off out of the catalogue.
-    batch: WriteBatch,
-    freed: Vec<Share>,
-    /// Buckets that were written to, and how many bytes were freed in each.
-    touched: BTreeMap<u8, (Bucket, u64)>,
+    /// What has been done and not been settled with the catalogue.
+    done: Vec<Done>,
+    /// Buckets that were written to since.
+    touched: BTreeMap<u8, Bucket>,
+    /// Buckets that failed in this pass, and what they said.
+    failed: BTreeMap<u8, Error>,
+    /// What a bucket said that had no room. What is freed next may be what makes it.
+    lacks_space: Option<Error>,
+    /// Names whose entry isn't in its bucket yet: the one before stays until it is.
+    held: HashSet<String>,
     reaped: Reaped,
 }
 
-impl Work<'_> {
-    /// Syncs the buckets, and takes what was done out of the catalogue.
+impl<'a> Work<'a> {
+    fn new(core: &'a Core) -> Work<'a> {
+        Work {
+            core,
+            done: Vec::new(),
+            touched: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            lacks_space: None,
+            held: HashSet::new(),
+            reaped: Reaped::default(),
+        }
+    }
+
+    /// Syncs the buckets, takes what was done in them out of the catalogue, and compacts them where much was
+    /// freed.
     fn settle(&mut self) -> Result<()> {
-        for (store, _) in self.touched.values() {
-            store.sync()?;
+        let touched = std::mem::take(&mut self.touched);
+        for (&bucket, store) in &touched {
+            let synced = store.sync();
+            self.has_worked(bucket, synced);
         }
-        if !self.batch.is_empty() {
-            let mut figures = self.core.figures.lock();
-            let mut changed = figures.clone();
-            self.freed.drain(..).for_each(|share| changed.freed(share));
-            changed.write_to(&mut self.batch)?;
-            self.core.catalogue.write(std::mem::take(&mut self.batch), None)?;
-            *figures = changed;
+        let is_settled =
+            |done: &Done| !done.buckets.iter().any(|bucket| self.failed.contains_key(bucket));
+        let (settled, waiting): (Vec<Done>, Vec<Done>) =
+            std::mem::take(&mut self.done).into_iter().partition(is_settled);
+        self.held.extend(waiting.into_iter().filter_map(|done| done.name));
+        if settled.is_empty() {
+            return Ok(());
         }
-        compact(self.core, std::mem::take(&mut self.touched))
+        let mut freed_bytes: BTreeMap<u8, u64> = BTreeMap::new();
+        let mut batch = WriteBatch::new();
+        let mut figures = self.core.figures.lock();
+        let mut changed = figures.clone();
+        for done in settled {
+            batch.delete(done.note)?;
+            self.reaped.contents += u64::from(!done.freed.is_empty());
+            for share in done.freed {
+                self.reaped.bytes += share.bytes;
+                *freed_bytes.entry(share.bucket).or_default() += share.bytes;
+                changed.freed(share);
+            }
+        }
+        changed.write_to(&mut batch)?;
+        self.core.catalogue.write(batch, None)?;
+        *figures = changed;
+        drop(figures);
+        for (bucket, bytes) in freed_bytes {
+            if let Some(store) = touched.get(&bucket) {
+                let compacted = compact(self.core, bucket, store, bytes);
+                self.has_worked(bucket, compacted);
+            }
+        }
+        Ok(())
     }
 
     /// Sees to it that the entry of a version is in its bucket, unless the version is past.
     fn put_entry(&mut self, note: Bytes, place: &[u8]) -> Result<()> {
         let core = self.core;
         let (version, bucket, name) = decode_note(core, &note, place)?;
+        let mut done =
+            Done { note, buckets: Vec::new(), name: Some(name.to_owned()), freed: Vec::new() };
         // Where the entry was put in this opening, a bucket that was closed since was synced by that.
         if core.put_entries.lock().remove(&version) && !core.buckets.is_open(bucket) {
-            return Ok(self.batch.delete(note)?);
+            self.done.push(done);
+            return Ok(());
         }
-        let Some(store) = self.bucket(bucket)? else { return Ok(()) };
-        let entry_key = key_layout::entry(name, version);
-        if store.head(&entry_key)?.is_none() {
-            let current = core.record(name)?.filter(|record| record.version == version);
-            if let Some(record) = current
-                && let Some(content) = core.content(record.content)?
-            {
-                match store.put(&entry_key, &encode_entry(&record, &content)) {
-                    // It is tried again by the next pass. What this one frees may be what makes room.
-                    Err(tallybook::Error::NoSpace { .. }) => return Ok(()),
-                    put => put.map(|_| ())?,
-                }
+        let is_put = match self.bucket(bucket)? {
+            Some(store) => {
+                let put = ensure_entry(core, &store, name, version)?;
+                self.has_worked(bucket, put)
             }
+            None => false,
+        };
+        if is_put {
+            done.buckets.push(bucket);
+            self.done.push(done);
+        } else {
+            self.held.extend(done.name);
         }
-        Ok(self.batch.delete(note)?)
+        Ok(())
     }
 
     fn remove_entry(&mut self, note: Bytes, place: &[u8]) -> Result<()> {
         let (version, bucket, name) = decode_note(self.core, &note, place)?;
+        if self.held.contains(name) {
+            return Ok(());
+        }
         let Some(store) = self.bucket(bucket)? else { return Ok(()) };
-        store.delete(&key_layout::entry(name, version))?;
-        Ok(self.batch.delete(note)?)
+        let removed = store.delete(&key_layout::entry(name, version));
+        if self.has_worked(bucket, removed.map(drop)) {
+            self.done.push(Done { note, buckets: vec![bucket], name: None, freed: Vec::new() });
+        }
+        Ok(())
     }
 
-    /// Removes the chunks of a content, unless it is being read or a bucket of it is lost.
+    /// Removes the chunks of a content, unless it is being read or a bucket of it is lost: with that it would
+    /// come back without the others.
     fn free(&mut self, note: Bytes, shares: &[u8]) -> Result<()> {
         let id = note.get(1..).and_then(|id| id.try_into().ok()).map(ContentId);
         let (Some(id), Some(shares)) = (id, decode_known_shares(&self.core.superblock, shares))
@@ -180,29 +242,33 @@ impl Work<'_> {
         let is_pinned = self.core.pins.lock().contains_key(&id);
         let mut is_freed = !is_pinned;
         for share in shares.iter().filter(|_| !is_pinned) {
-            let Some(store) = self.bucket(share.bucket)? else {
-                is_freed = false;
-                continue;
-            };
-            store.delete_range(&key_layout::chunk(id, 0), &key_layout::after_chunks(id))?;
-            if let Some((_, bytes)) = self.touched.get_mut(&share.bucket) {
-                *bytes += share.bytes;
+            is_freed &= self.bucket(share.bucket)?.is_some();
+        }
+        for share in &shares {
+            if !is_freed {
+                self.reaped.waiting += 1;
+                return Ok(());
             }
+            // Asked for again: looking at the others may have settled it.
+            let Some(store) = self.bucket(share.bucket)? else { return Ok(()) };
+            let removed =
+                store.delete_range(&key_layout::chunk(id, 0), &key_layout::after_chunks(id));
+            is_freed = self.has_worked(share.bucket, removed.map(drop));
         }
-        if !is_freed {
-            self.reaped.waiting += 1;
-            return Ok(());
+        if is_freed {
+            let buckets = shares.iter().map(|share| share.bucket).collect();
+            self.done.push(Done { note, buckets, name: None, freed: shares });
         }
-        self.batch.delete(note)?;
-        self.reaped.contents += 1;
-        self.reaped.bytes += shares.iter().map(|share| share.bytes).sum::<u64>();
-        self.freed.extend(shares);
         Ok(())
     }
 
-    /// A bucket to write to; `None` for one that is lost, whose notes stay until it is repaired.
+    /// A bucket to write to; `None` for one that is lost, whose notes stay until it is repaired, and for one
+    /// that failed in this pass.
     fn bucket(&mut self, bucket: u8) -> Result<Option<Bucket>> {
-        if let Some((store, _)) = self.touched.get(&bucket) {
+        if self.failed.contains_key(&bucket) {
+            return Ok(None);
+        }
+        if let Some(store) = self.touched.get(&bucket) {
             return Ok(Some(store.clone()));
         }
         // So that buckets in use here never keep others from being closed.
@@ -211,13 +277,48 @@ impl Work<'_> {
         }
         match self.core.buckets.get(bucket) {
             Ok(store) => {
-                self.touched.insert(bucket, (store.clone(), 0));
+                self.touched.insert(bucket, store.clone());
                 Ok(Some(store))
             }
             Err(Error::BucketLost { .. }) => Ok(None),
-            Err(other) => Err(other),
+            Err(error) => {
+                self.failed.insert(bucket, error);
+                Ok(None)
+            }
         }
     }
+
+    /// Whether something worked in a bucket; keeps what the bucket said if not.
+    fn has_worked(&mut self, bucket: u8, outcome: tallybook::Result<()>) -> bool {
+        match outcome {
+            Ok(()) => return true,
+            Err(error @ tallybook::Error::NoSpace { .. }) => {
+                self.lacks_space.get_or_insert(error.into());
+            }
+            Err(error) => drop(self.failed.entry(bucket).or_insert(error.into())),
+        }
+        false
+    }
+}
+
+/// Puts the entry of a version into its bucket unless it is there, or the version is past. The inner error is
+/// the bucket's.
+fn ensure_entry(
+    core: &Core,
+    store: &Bucket,
+    name: &str,
+    version: u64,
+) -> Result<tallybook::Result<()>> {
+    let entry_key = key_layout::entry(name, version);
+    match store.head(&entry_key) {
+        Ok(None) => {}
+        Ok(Some(_)) => return Ok(Ok(())),
+        Err(error) => return Ok(Err(error)),
+    }
+    let current = core.record(name)?.filter(|record| record.version == version);
+    let Some(record) = current else { return Ok(Ok(())) };
+    let Some(content) = core.content(record.content)? else { return Ok(Ok(())) };
+    Ok(store.put(&entry_key, &encode_entry(&record, &content)).map(drop))
 }
 
 fn decode_note<'a>(core: &Core, note: &[u8], place: &'a [u8]) -> Result<(u64, u8, &'a str)> {
@@ -230,24 +331,20 @@ fn decode_note<'a>(core: &Core, note: &[u8], place: &'a [u8]) -> Result<(u64, u8
     }
 }
 
-/// Compacts the buckets in which much was freed since they last were.
-fn compact(core: &Core, touched: BTreeMap<u8, (Bucket, u64)>) -> Result<()> {
-    for (bucket, (store, freed_bytes)) in touched {
-        let due = {
-            let mut figures = core.figures.lock();
-            let figures = &mut figures.buckets[usize::from(bucket)];
-            figures.freed += freed_bytes;
-            let is_due = figures.freed >= COMPACT_BYTES_MIN.max(figures.live / 4);
-            if is_due {
-                figures.freed = 0;
-            }
-            is_due
-        };
-        if due {
-            store.compact(None, None, &mut |_, _| {})?;
+/// Compacts a bucket if much was freed in it since it last was.
+fn compact(core: &Core, bucket: u8, store: &Bucket, freed_bytes: u64) -> tallybook::Result<()> {
+    let freed = {
+        let mut figures = core.figures.lock();
+        let figures = &mut figures.buckets[usize::from(bucket)];
+        figures.freed += freed_bytes;
+        if figures.freed < COMPACT_BYTES_MIN.max(figures.live / 4) {
+            return Ok(());
         }
-    }
-    Ok(())
+        std::mem::take(&mut figures.freed)
+    };
+    store.compact(None, None, &mut |_, _| {}).inspect_err(|_| {
+        core.figures.lock().buckets[usize::from(bucket)].freed += freed;
+    })
 }
 
 /// Frees space, sweeps the buckets if the opening found that due, and closes idle ones, until the store
@@ -272,7 +369,7 @@ pub(crate) fn run(core: &Arc<Core>) {
             // What follows soon is done along with it.
             wait(GATHER);
             if !is_closed() && reap(core).is_err() {
-                // A full disk, most likely; who writes is told by his own errors.
+                // A full disk, or one that failed; who writes is told by his own errors.
                 wait(LOOK_EVERY);
                 core.note_reap_due();
             }

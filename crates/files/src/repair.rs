@@ -140,9 +140,11 @@ fn check_catalogue(
                 return Err(lost("a value of it doesn't decode".to_owned()));
             }
             Ok(_) => {}
-            Err(damage @ tallybook::Error::Corruption { .. }) => {
-                return Err(lost(damage.to_string()));
-            }
+            // What can't be read doesn't come back by being left there: the directory stays as it is.
+            Err(
+                damage @ (tallybook::Error::Corruption { .. }
+                | tallybook::Error::Io { op: "read", .. }),
+            ) => return Err(lost(damage.to_string())),
             Err(other) => return Err(other.into()),
         }
     }

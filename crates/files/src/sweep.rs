@@ -2,20 +2,21 @@
 //!
 //! 1. Entries of versions that are neither current nor noted as dead. A dead one is the reaper's: until
 //!    its end is on disk, a power loss may make its version the current one again.
-//! 2. Chunks of contents that no name stands for, that are not being written, nor noted to be freed. They
-//!    are only noted.
+//! 2. Chunks of contents that no name stands for, that are not being written, nor noted to be freed here.
+//!    Nobody can have known such a content: it is noted before its first chunk, and a note to free it names
+//!    all of its buckets and goes after its chunks.
 //!
 //! What is put meanwhile stays: the catalogue knows of it before it is in a bucket. All this goes in
 //! steps of a bounded size.
 
 use bytes::Bytes;
-use tallybook::{ScanOptions, WriteBatch};
+use tallybook::ScanOptions;
 
 use crate::buckets::Bucket;
 use crate::core::Core;
 use crate::error::Result;
 use crate::key_layout::{self, key, of_version};
-use crate::record::{ContentId, Share, encode_shares};
+use crate::record::{ContentId, decode_shares};
 
 /// Entries, or contents, that are swept in one step.
 const SWEPT_MAX: usize = 1000;
@@ -100,15 +101,12 @@ pub(crate) fn sweep_chunks(
             continue;
         };
         {
-            let figures = core.figures.lock();
-            if !is_known(core, id)? {
-                let mut batch = WriteBatch::new();
-                let shares = encode_shares(&[Share { bucket, bytes: 0 }]);
-                batch.put(key(key_layout::FREED, &id.0), shares)?;
-                core.catalogue.write(batch, None)?;
+            let _figures = core.figures.lock();
+            if !is_known(core, id, bucket)? {
+                let from = key_layout::chunk(id, 0);
+                store.delete_range(&from, &key_layout::after_chunks(id))?;
                 *orphans += 1;
             }
-            drop(figures);
         }
         // On to the next content: one step each, however many chunks it has.
         cursor.seek(&key_layout::after_chunks(id))?;
@@ -116,12 +114,15 @@ pub(crate) fn sweep_chunks(
     Ok(cursor.valid().then(|| cursor.key().to_vec()))
 }
 
-/// Whether a content is some file's, being written, or about to be freed. Requires: the counters' lock.
-fn is_known(core: &Core, id: ContentId) -> Result<bool> {
-    for kind in [key_layout::CONTENT, key_layout::UPLOAD, key_layout::FREED] {
+/// Whether a content is some file's, being written, or about to be freed in this bucket. Requires: the
+/// counters' lock.
+fn is_known(core: &Core, id: ContentId, bucket: u8) -> Result<bool> {
+    for kind in [key_layout::CONTENT, key_layout::UPLOAD] {
         if core.catalogue.head(&key(kind, &id.0))?.is_some() {
             return Ok(true);
         }
     }
-    Ok(false)
+    let freed = core.catalogue.get(&key(key_layout::FREED, &id.0))?;
+    let shares = freed.and_then(|shares| decode_shares(&shares)).unwrap_or_default();
+    Ok(shares.iter().any(|share| share.bucket == bucket))
 }

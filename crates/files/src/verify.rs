@@ -143,7 +143,7 @@ impl Verification {
             Err(error) => {
                 let stat = self.core.stat(&name)?;
                 let (version, size) = stat.map_or((0, 0), |stat| (stat.version, stat.size));
-                self.conclude(name, &record, version, size, Some(error))
+                self.conclude(name, &record, (version, size, 0), Some(error))
             }
         }
     }
@@ -154,19 +154,18 @@ impl Verification {
             reading.bytes += chunk.len() as u64;
             return Ok(Stage::Reading(reading));
         }
-        let Reading { name, record, reader, .. } = *reading;
+        let Reading { name, record, reader, bytes } = *reading;
         let (version, size) = (reader.stat().version, reader.stat().size);
         self.report.bytes += size;
-        self.conclude(name, &record, version, size, outcome.err())
+        self.conclude(name, &record, (version, size, bytes), outcome.err())
     }
 
-    /// Notes how a file was found.
+    /// Notes how a file was found: its version, its size, and the bytes that were read.
     fn conclude(
         &mut self,
         name: String,
         record: &FileRecord,
-        version: u64,
-        size: u64,
+        (version, size, bytes): (u64, u64, u64),
         error: Option<Error>,
     ) -> Result<Stage> {
         self.report.files += 1;
@@ -176,6 +175,11 @@ impl Verification {
                 let damage = FileDamage { name: name.clone(), size, offset, what: what.clone() };
                 self.report.damage.push(damage);
                 note(&self.core, &name, version, Some(Quarantine { version, offset, what }))?;
+            }
+            // Not noted: what the disk could not read it may be able to another time.
+            Some(Error::Engine(error @ tallybook::Error::Io { .. })) => {
+                let (name, what) = (name.clone(), error.to_string());
+                self.report.damage.push(FileDamage { name, size, offset: bytes, what });
             }
             Some(other) => return Err(other),
         }

@@ -242,9 +242,12 @@ impl Writer {
     fn make_room(&mut self, len: u64) -> Result<u8> {
         let mut bucket = self.reserve(len);
         if bucket.is_none() {
-            // What is dead may be freed now.
-            reaper::reap(&self.core)?;
+            // What is dead may be freed now. What fails in a bucket doesn't matter if another has room.
+            let reaped = reaper::reap(&self.core);
             bucket = self.reserve(len);
+            if bucket.is_none() {
+                reaped?;
+            }
         }
         let bucket = bucket.ok_or_else(|| self.full(len))?;
         match self.shares.iter_mut().find(|share| share.bucket == bucket) {
@@ -283,8 +286,12 @@ impl Writer {
         if has_room() {
             return Ok(());
         }
-        reaper::reap(&self.core)?;
-        if has_room() { Ok(()) } else { Err(self.full(size)) }
+        let reaped = reaper::reap(&self.core);
+        if has_room() {
+            return Ok(());
+        }
+        reaped?;
+        Err(self.full(size))
     }
 
     fn full(&self, needed_bytes: u64) -> Error {

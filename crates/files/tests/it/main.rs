@@ -8,6 +8,7 @@ mod names;
 mod totals;
 mod crashes;
 mod damage;
+mod failing_bucket;
 mod kfs;
 mod kills;
 mod limits;

@@ -1,0 +1,281 @@
+//! One bucket that fails, has no room, or is lost, and what the others do meanwhile.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
+use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, SystemClock};
+use tallybook::{Options, Resources, Store};
+use tallybook_files::record::ContentId;
+use tallybook_files::{
+    CopyOptions, CreateOptions, Durability, Error, FileStore, OpenOptions, RepairOptions,
+    UnlinkOptions, VerifyOptions, WriteOptions, key_layout, resource_options,
+};
+
+use crate::support::{
+    CHUNK, assert_reads, bytes, in_memory, inline, lose_catalogue, memory_dir, reopen, small, write,
+};
+
+const EIO: i32 = 5;
+
+fn two_buckets() -> CreateOptions {
+    CreateOptions { bucket_count: 2, ..small() }
+}
+
+/// A store whose calls of the system can be made to fail.
+fn with_faults(create: CreateOptions) -> (MemoryFileSystem, FaultyFileSystem, FileStore) {
+    let memory = MemoryFileSystem::new();
+    let fs = FaultyFileSystem::new(Arc::new(memory.clone()));
+    let (options, resources) = (OpenOptions::default(), inline(fs.clone()));
+    let store = FileStore::create_with(memory_dir(), create, options, resources).unwrap();
+    (memory, fs, store)
+}
+
+/// A name whose bucket is this one.
+fn name_in(store: &FileStore, bucket: u8, which: usize) -> String {
+    let mut names = (0..).map(|number| format!("name {number}"));
+    names.by_ref().filter(|name| store.bucket_of(name) == bucket).nth(which).unwrap()
+}
+
+fn in_bucket_0(_: &str, path: &Path) -> bool {
+    path.starts_with("/files/buckets/000-000001")
+}
+
+fn in_journal_of_bucket_0(operation: &str, path: &Path) -> bool {
+    in_bucket_0(operation, path) && path.extension().is_some_and(|extension| extension == "journal")
+}
+
+fn engine_store(fs: &MemoryFileSystem, name: &str) -> Store {
+    let options = Options { create_if_missing: false, ..Options::default() };
+    Store::open_with(memory_dir().join(name), options, inline(fs.clone())).unwrap()
+}
+
+fn chunk_count(fs: &MemoryFileSystem, bucket: &str) -> usize {
+    let prefix = Some(vec![key_layout::CHUNK].into());
+    let options = tallybook::ScanOptions { prefix, ..Default::default() };
+    engine_store(fs, bucket).range_heads(options).unwrap().count()
+}
+
+/// The first bucket that failed ended each pass: nothing came back anywhere, and writers of sound buckets were
+/// told of a disk that they have nothing to do with.
+#[test]
+fn a_bucket_that_fails_keeps_only_its_own_space() {
+    let cap = 4 * CHUNK as u64;
+    let (_, fs, store) = with_faults(CreateOptions { bucket_cap_bytes: cap, ..two_buckets() });
+    let (failing, sound) = (name_in(&store, 0, 0), name_in(&store, 1, 0));
+    write(&store, &failing, &bytes(1, 4 * CHUNK));
+    write(&store, &sound, &bytes(2, 4 * CHUNK));
+    store.unlink(&failing, UnlinkOptions::default()).unwrap();
+    store.unlink(&sound, UnlinkOptions::default()).unwrap();
+    let syncs = Fault::errno(EIO).class(OperationClass::Syncs).only(in_journal_of_bucket_0);
+    fs.fail_at(0, syncs.sticky());
+    let reaped = store.reap();
+    assert!(reaped.is_err(), "{reaped:?}");
+    let dead: Vec<u64> = store.totals().buckets.iter().map(|bucket| bucket.dead_bytes).collect();
+    assert_eq!(dead, [cap, 0]);
+    // The other bucket has no room but what is freed for it.
+    let other = name_in(&store, 1, 1);
+    write(&store, &other, &bytes(3, 3 * CHUNK));
+    write(&store, &sound, &bytes(4, CHUNK));
+    store.unlink(&other, UnlinkOptions::default()).unwrap();
+    let again = name_in(&store, 1, 2);
+    write(&store, &again, &bytes(5, 3 * CHUNK));
+    assert_reads(&store, &again, &bytes(5, 3 * CHUNK));
+    assert_reads(&store, &sound, &bytes(4, CHUNK));
+}
+
+/// The entry before was removed though the one that replaces it had found no room. With a lost catalogue the
+/// file was gone, and its chunks with it.
+#[test]
+fn an_entry_stays_until_the_one_after_it_has_found_room() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, CreateOptions { bucket_count: 1, ..small() });
+    let file = bytes(1, CHUNK);
+    write(&store, "file", &file);
+    store.reap().unwrap();
+    // No file grows. The catalogue has room in its segment, and a deletion is let use the reserve.
+    memory.set_capacity(Some(0));
+    let mut large = 0;
+    let lacks_room = |store: &FileStore| {
+        let image = memory.image().crash(CrashMode::KeepAll, 0);
+        image.set_capacity(None);
+        let version = store.stat("file").unwrap().unwrap().version;
+        let entry = key_layout::entry("file", version);
+        engine_store(&image, "buckets/000-000001").head(&entry).unwrap().is_none()
+    };
+    // Until what the segment has left is used up.
+    while !lacks_room(&store) {
+        large += 1;
+        let attributes = Some(bytes(large, 60_000).into());
+        let options = CopyOptions { attributes, ..CopyOptions::default() };
+        store.copy("file", "file", options).unwrap();
+        assert!(large < 1_000);
+    }
+    let reaped = store.reap();
+    assert!(matches!(&reaped, Err(error) if error.to_string().contains("space")), "{reaped:?}");
+    let image = memory.image().crash(CrashMode::KeepAll, 0);
+    image.set_capacity(None);
+    lose_catalogue(&image);
+    FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(image.clone())).unwrap();
+    assert_reads(&reopen(&image).unwrap(), "file", &file);
+}
+
+/// What a disk could not read ended the verification: files behind it were never looked at, and a repair
+/// failed.
+#[test]
+fn what_the_disk_can_not_read_is_reported_and_the_rest_verified() {
+    let (memory, fs, store) = with_faults(two_buckets());
+    let (unread, behind) = (name_in(&store, 0, 0), name_in(&store, 1, 0));
+    for name in [&unread, &behind] {
+        write(&store, name, &bytes(1, 2 * CHUNK));
+    }
+    store.close().unwrap();
+    drop(store);
+    let open = |fs: FaultyFileSystem| {
+        FileStore::open_with(memory_dir(), OpenOptions::default(), inline(fs)).unwrap()
+    };
+    let store = open(fs.clone());
+    // Opened before.
+    store.reader(&unread, Default::default()).unwrap().unwrap().next_chunk().unwrap();
+    let reads = Fault::errno(EIO).class(OperationClass::Reads).only(|operation, path| {
+        operation.starts_with("read_") && in_journal_of_bucket_0(operation, path)
+    });
+    fs.fail_at(0, reads.sticky());
+    let report = store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+    assert_eq!(report.files, 2);
+    let damaged: Vec<&str> = report.damage.iter().map(|damage| &*damage.name).collect();
+    assert_eq!(damaged, [&unread]);
+    // It may have been the cable.
+    fs.clear();
+    assert_reads(&store, &unread, &bytes(1, 2 * CHUNK));
+    drop((store, memory));
+}
+
+#[test]
+fn a_name_given_at_interval_has_its_bytes_whenever_the_power_goes() {
+    let memory = MemoryFileSystem::new();
+    let options = OpenOptions { durability: Durability::Os, ..OpenOptions::default() };
+    let resources = inline(memory.clone());
+    let store = FileStore::create_with(memory_dir(), two_buckets(), options, resources).unwrap();
+    let at = |durability| WriteOptions { durability: Some(durability), ..Default::default() };
+    let (source, target) = (name_in(&store, 0, 0), name_in(&store, 0, 1));
+    let (old, new) = (bytes(1, CHUNK), bytes(2, 2 * CHUNK));
+    store.write(&target, &old, at(Durability::Sync)).unwrap();
+    store.write(&source, &new, at(Durability::Os)).unwrap();
+    let durability = Some(Durability::Interval(100));
+    store.copy(&source, &target, CopyOptions { durability, ..Default::default() }).unwrap();
+    // Whoever syncs the catalogue.
+    store.write(&name_in(&store, 1, 0), b"other", at(Durability::Sync)).unwrap();
+    let left = reopen(&memory.image().crash(CrashMode::LoseUnsynced, 0)).unwrap();
+    let read = left.read(&target).unwrap_or_else(|error| panic!("{error}")).unwrap();
+    assert!(read == old || read == new);
+}
+
+/// The chunks in the buckets that were there were removed, and the file came back without them.
+#[test]
+fn a_content_is_freed_when_all_of_its_buckets_are_there() {
+    let cap = 4 * CHUNK as u64;
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, CreateOptions { bucket_cap_bytes: cap, ..two_buckets() });
+    let name = name_in(&store, 0, 0);
+    let file = bytes(1, 6 * CHUNK);
+    write(&store, &name, &file);
+    store.unlink(&name, UnlinkOptions::default()).unwrap();
+    let left = memory.image().crash(CrashMode::KeepAll, 0);
+    let dir = memory_dir().join("buckets/000-000001");
+    left.rename(&dir.join("CURRENT"), &dir.join("away")).unwrap();
+    let store = reopen(&left).unwrap();
+    for _ in 0..2 {
+        let reaped = store.reap().unwrap();
+        assert_eq!((reaped.contents, reaped.waiting), (0, 1));
+    }
+    store.close().unwrap();
+    drop(store);
+    assert_eq!(chunk_count(&left.image().crash(CrashMode::KeepAll, 0), "buckets/001-000001"), 2);
+    left.rename(&dir.join("away"), &dir.join("CURRENT")).unwrap();
+    lose_catalogue(&left);
+    let repaired =
+        FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(left.clone()));
+    assert_eq!(repaired.unwrap().verified.damage, []);
+    assert_reads(&reopen(&left).unwrap(), &name, &file);
+}
+
+/// It waited until somebody unlinked something.
+#[test]
+fn an_entry_that_found_no_room_is_put_once_there_is_some() {
+    let memory = MemoryFileSystem::new();
+    let fs = FaultyFileSystem::new(Arc::new(memory.clone()));
+    let clock = Arc::new(SystemClock::default());
+    let resources = Resources::with(resource_options(), Arc::new(fs.clone()), clock).unwrap();
+    let create = CreateOptions { bucket_count: 1, ..small() };
+    let options = OpenOptions::default();
+    let store = FileStore::create_with(memory_dir(), create, options, resources).unwrap();
+    write(&store, "file", b"bytes");
+    store.reap().unwrap();
+    // By now the thread waits for somebody to call it.
+    std::thread::sleep(Duration::from_millis(1500));
+    fs.fail_at(
+        0,
+        Fault::errno(28).class(OperationClass::Writes).only(in_journal_of_bucket_0).sticky(),
+    );
+    let attributes = Some(bytes(1, 60_000).into());
+    let stat =
+        store.copy("file", "copy", CopyOptions { attributes, ..Default::default() }).unwrap();
+    let has_entry = || {
+        let image = memory.image().crash(CrashMode::KeepAll, 0);
+        let entry = key_layout::entry("copy", stat.version);
+        engine_store(&image, "buckets/000-000001").head(&entry).unwrap().is_some()
+    };
+    assert!(fs.fired() > 0 && !has_entry());
+    std::thread::sleep(Duration::from_millis(500));
+    fs.clear();
+    let start = Instant::now();
+    while !has_entry() {
+        assert!(start.elapsed() < Duration::from_secs(20), "nobody put it");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The first bucket's note named only that one, and kept the others' chunks from being found.
+#[test]
+fn chunks_that_nobody_knows_go_from_all_buckets() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, two_buckets());
+    for bucket in 0..2 {
+        write(&store, &name_in(&store, bucket, 0), b"file");
+    }
+    store.close().unwrap();
+    drop(store);
+    let buckets = ["buckets/000-000001", "buckets/001-000001"];
+    for bucket in buckets {
+        let bucket = engine_store(&memory, bucket);
+        bucket.put(&key_layout::chunk(ContentId::new(1 << 40, 7), 0), b"chunk").unwrap();
+        bucket.close().unwrap();
+    }
+    let store = reopen(&memory).unwrap();
+    let orphans = || store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap().orphans;
+    assert_eq!(orphans(), 2);
+    store.reap().unwrap();
+    assert_eq!(orphans(), 0);
+    store.close().unwrap();
+    drop(store);
+    assert_eq!(buckets.map(|bucket| chunk_count(&memory, bucket)), [1, 1]);
+}
+
+/// It opened its bucket again, which then answered the store that was opened after it that it is locked.
+#[test]
+fn a_reader_that_outlives_its_store_opens_nothing() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, two_buckets());
+    let name = name_in(&store, 0, 0);
+    write(&store, &name, &bytes(1, 3 * CHUNK));
+    let mut reader = store.reader(&name, Default::default()).unwrap().unwrap();
+    reader.next_chunk().unwrap();
+    store.close().unwrap();
+    let read = reader.next_chunk();
+    assert!(matches!(read, Err(Error::InvalidArgument(_))), "{read:?}");
+    let next = reopen(&memory).unwrap();
+    write(&next, &name, b"anew");
+    assert_reads(&next, &name, b"anew");
+}
