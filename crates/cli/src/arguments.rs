@@ -384,9 +384,10 @@ Ctrl-C keeps what is done and draws its report; the same command goes on with wh
 made in turn (A B A B), so leave the machine alone meanwhile. A value that was not written, or a
 target that died, makes its run invalid, and the exit code 1.
 
-For rivals, --against names engines (rocksdb, rocksdb-tuned, rocksdb-blob, leveldb, fjall,
-fjall-blob, lmdb, lmdb-random, redb, sled, sled-buffered, or tallybook for none), and `core` leaves the
-core workloads at 100-byte values, and with `names` keys have 32 bytes and begin with names, as where
+For rivals, --against names engines (rocksdb, rocksdb-tuned, rocksdb-cached, rocksdb-blob, leveldb,
+leveldb-unverified, fjall, fjall-blob, lmdb, lmdb-random, lmdb-writemap, redb, sled, sled-buffered, or
+tallybook for none), and `floor`, which is what the work costs without a store; `core` leaves the core
+workloads at 100-byte values, and with `names` keys have 32 bytes and begin with names, as where
 tables share a store: --against core,names,lmdb. Engines are in a program that is built apart, see
 rivals/README.md: it is found at rivals/target/release/rivals, or where TALLYBOOK_RIVALS says.
 

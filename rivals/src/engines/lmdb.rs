@@ -1,6 +1,7 @@
 //! LMDB, as bundled with heed: a B+tree in one mapped file, copied on write, one writer at a time.
 //! `lmdb` is as it comes; `lmdb-random` has the system read no page ahead, as LMDB's documentation
-//! says for random reads of more than there is memory.
+//! says for random reads of more than there is memory; `lmdb-writemap` writes to the mapping itself, which
+//! is faster where data fits in memory, says the documentation, and lets a stray pointer write to it too.
 //!
 //! Gets and scans show the mapping itself; a `Head` touches no page of a large value. Each put or
 //! delete is a write transaction, as acknowledging it alone requires. Of the budget it uses nothing:
@@ -27,21 +28,19 @@ const READERS_MAX: u32 = 1024;
 
 type Pairs = heed::Database<Bytes, Bytes>;
 
-/// Opens an environment with one database.
-pub(super) fn open(opening: Opening, reads_ahead: bool) -> Result<Box<dyn Target>> {
-    let environment = open_environment(&opening, reads_ahead).map_err(failure(opening.name))?;
+/// Opens an environment with one database, with flags beside those of the durability.
+pub(super) fn open(opening: Opening, flags: EnvFlags) -> Result<Box<dyn Target>> {
+    let environment = open_environment(&opening, flags).map_err(failure(opening.name))?;
     let pairs = create(&environment).map_err(failure(opening.name))?;
     Ok(Box::new(Lmdb { pairs, commits: Arc::default(), environment, opening }))
 }
 
-fn open_environment(opening: &Opening, reads_ahead: bool) -> heed::Result<Env<WithoutTls>> {
-    let mut flags = EnvFlags::empty();
+fn open_environment(opening: &Opening, mut flags: EnvFlags) -> heed::Result<Env<WithoutTls>> {
     flags.set(EnvFlags::NO_SYNC, !opening.syncs());
-    flags.set(EnvFlags::NO_READ_AHEAD, !reads_ahead);
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(MAP_BYTES).max_readers(READERS_MAX);
     // SAFETY: NO_SYNC risks the file when the machine loses power, which `settings` says, and not
-    // memory safety.
+    // memory safety; WRITE_MAP risks it where other code of the process has unsafe faults.
     let options = unsafe { options.flags(flags) };
     // SAFETY: the directory was given to this process alone, so nobody else writes to the mapped file.
     unsafe { options.open(opening.directory()) }
@@ -68,7 +67,8 @@ impl Target for Lmdb {
 
     fn settings(&self) -> BTreeMap<String, String> {
         let flags = self.environment.get_flags().unwrap_or_default();
-        let reads_no_page_ahead = flags & EnvFlags::NO_READ_AHEAD.bits() != 0;
+        let has = |flag: EnvFlags| flags & flag.bits() != 0;
+        let reads_no_page_ahead = has(EnvFlags::NO_READ_AHEAD);
         let (survives, durability) = if self.opening.syncs() {
             (Survives::PowerLoss, "fdatasync in each commit")
         } else {
@@ -101,6 +101,7 @@ impl Target for Lmdb {
                     if reads_no_page_ahead { "none: NO_READ_AHEAD" } else { "the system's" }
                         .to_owned(),
                 ),
+                ("write_map", if has(EnvFlags::WRITE_MAP) { "yes" } else { "no" }.to_owned()),
                 ("compression", "none".to_owned()),
                 ("verify_checksums", "it has none".to_owned()),
                 (

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use heed::EnvFlags;
 use tallybook_lab::files::{FileTarget, FilesOpening};
 use tallybook_lab::target::{Budget, Target};
 use tallybook_lab::{Error, Result};
@@ -21,15 +22,18 @@ use crate::options::Opening;
 
 type Open = fn(Opening) -> Result<Box<dyn Target>>;
 
-const ENGINES: [(&str, Open); 11] = [
+const ENGINES: [(&str, Open); 14] = [
     ("rocksdb", |opening| rocksdb::open(opening, rocksdb::Variant::Defaults)),
     ("rocksdb-tuned", |opening| rocksdb::open(opening, rocksdb::Variant::Tuned)),
     ("rocksdb-blob", |opening| rocksdb::open(opening, rocksdb::Variant::Blob)),
-    ("leveldb", leveldb::open),
+    ("rocksdb-cached", |opening| rocksdb::open(opening, rocksdb::Variant::Cached)),
+    ("leveldb", |opening| leveldb::open(opening, true)),
+    ("leveldb-unverified", |opening| leveldb::open(opening, false)),
     ("fjall", |opening| fjall::open(opening, false)),
     ("fjall-blob", |opening| fjall::open(opening, true)),
-    ("lmdb", |opening| lmdb::open(opening, true)),
-    ("lmdb-random", |opening| lmdb::open(opening, false)),
+    ("lmdb", |opening| lmdb::open(opening, EnvFlags::empty())),
+    ("lmdb-random", |opening| lmdb::open(opening, EnvFlags::NO_READ_AHEAD)),
+    ("lmdb-writemap", |opening| lmdb::open(opening, EnvFlags::WRITE_MAP)),
     ("redb", redb::open),
     ("sled", |opening| sled::open(opening, true)),
     ("sled-buffered", |opening| sled::open(opening, false)),

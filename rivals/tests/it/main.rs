@@ -53,6 +53,9 @@ engines! {
     fjall_blob "fjall-blob"
     lmdb "lmdb"
     lmdb_random "lmdb-random"
+    lmdb_writemap "lmdb-writemap"
+    leveldb_unverified "leveldb-unverified"
+    rocksdb_cached "rocksdb-cached"
     redb "redb"
     sled "sled"
 }

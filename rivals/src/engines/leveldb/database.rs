@@ -141,19 +141,19 @@ pub(super) fn version() -> String {
     format!("{major}.{minor}")
 }
 
-/// How reads are made: checksums verified, else LevelDB's defaults.
+/// How reads are made: with or without checksums verified, else LevelDB's defaults.
 pub(super) struct ReadOptions(Owned<RawReadOptions>);
 
 // SAFETY: options are plain data, and only read once they are made.
 unsafe impl Send for ReadOptions {}
 
 impl ReadOptions {
-    /// With checksums verified.
-    pub(super) fn verified() -> Self {
+    /// With checksums verified, or not.
+    pub(super) fn new(verifies: bool) -> Self {
         // SAFETY: the creator has no preconditions; the options that it makes are live.
         unsafe {
             let options = Owned::new(leveldb_readoptions_create(), leveldb_readoptions_destroy);
-            leveldb_readoptions_set_verify_checksums(options.get(), 1);
+            leveldb_readoptions_set_verify_checksums(options.get(), verifies.into());
             ReadOptions(options)
         }
     }

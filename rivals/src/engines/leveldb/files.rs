@@ -38,7 +38,7 @@ impl LevelDbFiles {
         let is_synced = opening.durability == Durability::Sync;
         Ok(LevelDbFiles {
             database: database.map_err(failure(NAME))?,
-            read: ReadOptions::verified(),
+            read: ReadOptions::new(true),
             write: WriteOptions::new(false),
             write_last: WriteOptions::new(is_synced),
             is_synced,

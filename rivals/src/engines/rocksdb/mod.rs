@@ -33,7 +33,9 @@ pub(super) enum Variant {
     Defaults,
     /// Recommended for data in the page cache.
     Tuned,
-    /// Keys and values apart.
+    /// Recommended for data read through a block cache.
+    Cached,
+    /// The same, keys and values apart.
     Blob,
 }
 
@@ -76,6 +78,7 @@ fn chosen(opening: &Opening, variant: Variant) -> Settings {
             block_hash_ratio: Some(0.75),
             ..recommended
         },
+        Variant::Cached => recommended,
         Variant::Blob => Settings { blob_bytes_min: Some(BLOB_BYTES_MIN), ..recommended },
     }
 }

@@ -42,6 +42,11 @@ const RIVALS: [(&str, bool); 9] = [
 const LESS_DURABLE: &str = "sled-buffered";
 /// LMDB without the device's read-ahead, which is for data larger than memory; these are smaller.
 pub(super) const LMDB_RANDOM: &str = "lmdb-random";
+/// RocksDB with filters and all that a block cache takes, for the same.
+pub(super) const ROCKSDB_CACHED: &str = "rocksdb-cached";
+/// Other ways to set an engine, for who names them: blocks' checksums are never compared; writes go to the
+/// mapping itself.
+const OTHER_WAYS: [&str; 2] = ["leveldb-unverified", "lmdb-writemap"];
 /// The word that leaves all but the core rows at one value size out.
 const CORE: &str = "core";
 /// The word that has keys begin with names.
@@ -129,7 +134,12 @@ impl Experiment for Rivals {
 /// Tallybook, then the rivals that were named, or those that belong to the scale.
 pub(super) fn engines(scale: Scale, against: &[String]) -> Result<Vec<&'static str>> {
     let names = || RIVALS.iter().map(|(name, _)| *name);
-    let known = || names().chain([LESS_DURABLE, LMDB_RANDOM, engine::NAME, floor::NAME]);
+    let known = || {
+        names()
+            .chain([LESS_DURABLE, LMDB_RANDOM, ROCKSDB_CACHED])
+            .chain(OTHER_WAYS)
+            .chain([engine::NAME, floor::NAME])
+    };
     let mut chosen = vec![engine::NAME];
     for word in against.iter().filter(|word| !is_word(word)) {
         let found = known().find(|name| name == word).ok_or_else(|| Error::Unknown {
