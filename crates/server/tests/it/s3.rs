@@ -206,6 +206,67 @@ fn forms_old_signatures_and_unsigned_frames_are_refused() {
     assert_eq!(door.status("GET", "/bucket/k", b""), 404);
 }
 
+/// A sub-resource that `s3s` doesn't know was passed over, and the rest of the request was done: the XML of
+/// an encryption became the object's bytes, a rename emptied the object that it named, and a bucket went
+/// with the configuration of its metadata.
+#[test]
+fn sub_resources_that_are_not_there_are_refused_and_nothing_is_done() {
+    let (_dir, door) = serving();
+    for (target, body) in [("/bucket", &b""[..]), ("/bucket/k", b"value"), ("/empty", b"")] {
+        assert_eq!(door.status("PUT", target, body), 200);
+    }
+    for (method, target) in [
+        ("PUT", "/bucket/k?encryption"),
+        ("PUT", "/bucket/k?encryption="),
+        ("PUT", "/bucket/k?x-id=PutObject&encryption"),
+        ("PUT", "/bucket/k?renameObject"),
+        ("PUT", "/bucket/new?renameObject"),
+        ("PUT", "/bucket/k?uploads"),
+        ("PUT", "/bucket%2fk?lifecycle"),
+        ("PUT", "/another?abac"),
+        ("GET", "/bucket?abac"),
+        ("GET", "/bucket/k?encryption"),
+        ("GET", "/?policy"),
+        ("DELETE", "/bucket/k?acl"),
+        ("DELETE", "/empty?metadataConfiguration"),
+        ("DELETE", "/empty/?logging"),
+    ] {
+        let source = "x-amz-rename-source: /bucket/k";
+        let (status, _, said) = door.ask(method, target, &[source], b"<Anything/>");
+        let said = String::from_utf8(said).unwrap();
+        assert!(status == 501 && said.contains("NotImplemented"), "{method} {target}: {said}");
+    }
+    assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"value");
+    assert_eq!(door.status("HEAD", "/empty", b""), 200);
+    for target in ["/bucket/new", "/another"] {
+        assert_eq!(door.status("HEAD", target, b""), 404);
+    }
+    let rules = b"<LifecycleConfiguration><Rule><Status>Enabled</Status><Filter/>\
+        <Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>";
+    let named = b"<Delete><Object><Key>absent</Key></Object></Delete>";
+    for (method, target, body, status) in [
+        ("GET", "/?prefix=&x-id=", &b""[..], 200),
+        ("GET", "/bucket?prefix=&list-type=2&delimiter=&start-after=&fetch-owner=true", b"", 200),
+        ("GET", "/bucket/?marker=&prefix&delimiter&encoding-type=url", b"", 200),
+        ("GET", "/bucket?versions&key-marker=&version-id-marker=", b"", 200),
+        ("GET", "/bucket?uploads=&key-marker=&upload-id-marker=", b"", 200),
+        ("GET", "/bucket?acl", b"", 200),
+        ("GET", "/bucket?location", b"", 200),
+        ("GET", "/bucket?versioning", b"", 200),
+        ("PUT", "/bucket?lifecycle", rules, 200),
+        ("GET", "/bucket?lifecycle", b"", 200),
+        ("DELETE", "/bucket?lifecycle", b"", 204),
+        ("POST", "/bucket?delete", named, 200),
+        ("GET", "/bucket/k?versionId=&X-Amz-Security-Token=&x-amz-any=", b"", 200),
+        ("GET", "/bucket/k?acl", b"", 200),
+        ("GET", "/bucket/k?tagging", b"", 200),
+        ("POST", "/bucket/k?uploads", b"", 200),
+    ] {
+        let (found, _, said) = door.ask(method, target, &[], body);
+        assert_eq!(found, status, "{method} {target}: {}", String::from_utf8_lossy(&said));
+    }
+}
+
 #[test]
 fn connection_ends_after_a_body_that_was_expected_and_empty() {
     let (_dir, door) = serving();
