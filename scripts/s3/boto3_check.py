@@ -307,7 +307,21 @@ def part_rules(s3, options):
     done = s3.complete_multipart_upload(MultipartUpload={"Parts": listed}, **of)
     crc = base64.b64encode(zlib.crc32(five + b"rest").to_bytes(4, "big")).decode()
     assert done["ChecksumCRC32"] == crc, done
-    return "order, sizes, tags, abort, copy, one part, whole checksum"
+    summed = create(ChecksumAlgorithm="SHA256")
+    of = {"Bucket": "check", "Key": "mpu", "UploadId": summed}
+    listed = []
+    for number, text in [(1, f"bytes=0-{len(five) - 1}"), (2, "bytes=7-99")]:
+        copied = s3.upload_part_copy(
+            PartNumber=number, CopySource="check/source", CopySourceRange=text, **of
+        )["CopyPartResult"]
+        keys = {"ETag": copied["ETag"], "ChecksumSHA256": copied["ChecksumSHA256"]}
+        listed.append({"PartNumber": number, **keys})
+    done = s3.complete_multipart_upload(MultipartUpload={"Parts": listed}, **of)
+    halves = [odd[: len(five)], odd[7:100]]
+    sums = hashlib.sha256(b"".join(hashlib.sha256(half).digest() for half in halves)).digest()
+    assert done["ChecksumSHA256"] == f"{base64.b64encode(sums).decode()}-2", done
+    assert body(s3, "mpu") == b"".join(halves)
+    return "order, sizes, tags, abort, copy, one part, whole checksum, checksums of copied parts"
 
 
 def deletes(s3, options):

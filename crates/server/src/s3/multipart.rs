@@ -166,7 +166,7 @@ impl Shelf {
     ) -> S3Result<UploadPartCopyOutput> {
         let number = part_number(input.part_number)?;
         let of = (&*input.bucket, &*input.key, &*input.upload_id);
-        self.need_upload(of.0, of.1, of.2)?;
+        let (_, upload) = self.need_upload(of.0, of.1, of.2)?;
         let (bucket, key) = source_of(&input.copy_source)?;
         let conditions = ReadConditions {
             if_match: input.copy_source_if_match.clone(),
@@ -185,17 +185,33 @@ impl Shelf {
         let options = WriteOptions { md5: true, ..WriteOptions::default() };
         let name = layout::part(of.0, of.2, number);
         let mut writer = self.files.writer(&name, options).map_err(failed)?;
+        // No client sends the checksum of a part that it doesn't send: it is told what it is.
+        let algorithm: Option<Algorithm> =
+            upload.checksum.as_ref().and_then(|saved| saved.algorithm.parse().ok());
+        let mut hasher = algorithm.map(Hasher::new);
         for chunk in reader {
-            writer.write(&chunk.map_err(failed)?).map_err(failed)?;
+            let chunk = chunk.map_err(failed)?;
+            if let Some(hasher) = &mut hasher {
+                hasher.update(&chunk);
+            }
+            writer.write(&chunk).map_err(failed)?;
         }
+        let checksum = algorithm.zip(hasher).map(|(algorithm, hasher)| SavedChecksum {
+            algorithm: algorithm.name().to_owned(),
+            value: hasher.finish(),
+            is_composite: false,
+        });
+        let meta = ObjectMeta { checksum, ..ObjectMeta::default() };
+        writer.set_attributes(encode(&meta)).map_err(failed)?;
         let _gate = self.gate.read();
         self.need_upload(of.0, of.1, of.2)?;
         let part = Object::of(commit(writer)?)?;
-        let result = CopyPartResult {
+        let mut result = CopyPartResult {
             e_tag: Some(part.tag()),
             last_modified: Some(part.last_modified()),
             ..CopyPartResult::default()
         };
+        show_checksum!(result, &part.meta.checksum);
         Ok(UploadPartCopyOutput {
             copy_part_result: Some(result),
             ..UploadPartCopyOutput::default()

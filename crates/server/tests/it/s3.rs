@@ -363,7 +363,11 @@ fn upload_survives_a_restart_and_shows_nothing_before_it_is_complete() {
 
 /// Begins an upload of `/bucket/k`; its id.
 fn begin_upload(door: &Door) -> String {
-    let begun = String::from_utf8(door.ask("POST", "/bucket/k?uploads", &[], b"").2).unwrap();
+    begin_upload_with(door, &[])
+}
+
+fn begin_upload_with(door: &Door, headers: &[&str]) -> String {
+    let begun = String::from_utf8(door.ask("POST", "/bucket/k?uploads", headers, b"").2).unwrap();
     begun.split_once("<UploadId>").unwrap().1.split_once('<').unwrap().0.to_owned()
 }
 
@@ -435,6 +439,34 @@ fn checksums_of_a_completion_are_compared_though_the_upload_named_none() {
     let (status, said) = complete(part, "x-amz-checksum-crc64nvme: rosUhgp5mIg=");
     assert!(status == 200 && said.contains("rosUhgp5mIg="), "{status} {said}");
     assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"123456789");
+}
+
+/// A part that was copied had no checksum, and none was answered: an upload with an algorithm could not be
+/// completed with it.
+#[test]
+fn part_that_was_copied_has_the_checksum_of_its_upload() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/from", b"..123456789");
+    for kind in ["COMPOSITE", "FULL_OBJECT"] {
+        let headers = ["x-amz-checksum-algorithm: CRC32", &format!("x-amz-checksum-type: {kind}")];
+        let id = begin_upload_with(&door, &headers);
+        let target = format!("/bucket/k?partNumber=1&uploadId={id}");
+        let source = ["x-amz-copy-source: /bucket/from", "x-amz-copy-source-range: bytes=2-10"];
+        let (status, _, said) = door.ask("PUT", &target, &source, b"");
+        let said = String::from_utf8(said).unwrap();
+        let checksum = "<ChecksumCRC32>y/Q5Jg==</ChecksumCRC32>";
+        assert!(status == 200 && said.contains(checksum), "{said}");
+        let tag = said.split_once("<ETag>").unwrap().1.split_once("</ETag>").unwrap().0;
+        let part = format!("<PartNumber>1</PartNumber><ETag>{tag}</ETag>{checksum}");
+        let body =
+            format!("<CompleteMultipartUpload><Part>{part}</Part></CompleteMultipartUpload>");
+        let target = format!("/bucket/k?uploadId={id}");
+        let (status, _, said) = door.ask("POST", &target, &[], body.as_bytes());
+        let said = String::from_utf8(said).unwrap();
+        assert!(status == 200 && said.contains("<ChecksumCRC32>"), "{kind}: {said}");
+        assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"123456789");
+    }
 }
 
 #[test]
