@@ -440,13 +440,16 @@ def unknown(s3, options):
     put = {"Bucket": "check", "Key": "u", "Body": b"x"}
     refused("NotImplemented", s3.put_object, ServerSideEncryption="AES256", **put)
     refused("NotImplemented", s3.put_object, ACL="public-read", **put)
+    refused("NotImplemented", s3.put_object, GrantRead="id=somebody", **put)
+    refused("NotImplemented", s3.create_bucket, Bucket="public", ACL="public-read")
     refused("NotImplemented", s3.put_object, Tagging="a=b", **put)
     refused("InvalidStorageClass", s3.put_object, StorageClass="GLACIER", **put)
     refused("NoSuchVersion", s3.get_object, Bucket="check", Key="size", VersionId="other")
     refused("NotImplemented", s3.get_bucket_policy, Bucket="check")
     refused("NoSuchBucket", s3.put_object, Bucket="absent", Key="k", Body=b"x")
+    s3.put_object(ACL="private", **put)
     refused("BucketAlreadyOwnedByYou", s3.create_bucket, Bucket="check")
-    return "8 things that are not there are refused"
+    return "10 things that are not there are refused"
 
 
 CHECKS = [

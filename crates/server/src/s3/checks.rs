@@ -5,6 +5,7 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::HeaderMap;
+use hyper::header::HeaderName;
 use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
 use s3s::{S3Result, TrailingHeaders, s3_error};
 
@@ -100,6 +101,30 @@ impl Hasher {
     }
 }
 
+/// What is said to come behind the body.
+fn announced(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let lists = headers.get_all("x-amz-trailer").into_iter();
+    lists.filter_map(|names| names.to_str().ok()).flat_map(|names| names.split(',')).map(str::trim)
+}
+
+/// Refuses a checksum that can't be compared: bytes that aren't the ones it is of would be taken for them.
+pub(crate) fn refuse_unknown_checksums(headers: &HeaderMap) -> S3Result<()> {
+    let is_unknown = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        name.strip_prefix("x-amz-checksum-").is_some_and(|kind| {
+            !["algorithm", "mode", "type"].contains(&kind)
+                && Algorithm::ALL.iter().all(|algorithm| algorithm.header() != name)
+        })
+    };
+    if headers.keys().map(HeaderName::as_str).chain(announced(headers)).any(is_unknown) {
+        return Err(s3_error!(
+            NotImplemented,
+            "The only checksums are CRC32, CRC32C, CRC64NVME, SHA-1 and SHA-256."
+        ));
+    }
+    Ok(())
+}
+
 /// A checksum that a request announces.
 pub(crate) struct Check {
     algorithm: Algorithm,
@@ -115,14 +140,12 @@ impl Check {
         headers: &HeaderMap,
         trailers: Option<TrailingHeaders>,
     ) -> S3Result<Option<Check>> {
-        let announced =
-            headers.get("x-amz-trailer").and_then(|names| names.to_str().ok()).unwrap_or("");
+        refuse_unknown_checksums(headers)?;
         let mut found = None;
         for algorithm in Algorithm::ALL {
             let value = headers.get(algorithm.header());
-            let trails = announced
-                .split(',')
-                .any(|name| name.trim().eq_ignore_ascii_case(algorithm.header()));
+            let trails =
+                announced(headers).any(|name| name.eq_ignore_ascii_case(algorithm.header()));
             if value.is_none() && !trails {
                 continue;
             }

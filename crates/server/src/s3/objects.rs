@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hyper::HeaderMap;
+use hyper::header::{HeaderName, HeaderValue};
 use s3s::dto::{
     CopySource, DeleteObjectInput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag,
     GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Metadata, PutObjectInput,
@@ -24,7 +25,7 @@ use super::shelf::Shelf;
 /// Most objects that one request deletes.
 const DELETES_MAX: usize = 1000;
 
-/// Refuses what an object can't be put with.
+/// Refuses what an object can't be put with, nor a bucket be made with.
 pub(crate) fn refuse_unknown(headers: &HeaderMap) -> S3Result<()> {
     let has = |name: &str| headers.get(name).is_some_and(|value| !value.is_empty());
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -48,6 +49,12 @@ pub(crate) fn refuse_unknown(headers: &HeaderMap) -> S3Result<()> {
     let acl = text("x-amz-acl");
     if acl.is_some_and(|acl| !["private", "bucket-owner-full-control"].contains(&acl)) {
         return Err(s3_error!(NotImplemented, "The only access control list is private."));
+    }
+    let grants = |(name, value): (&HeaderName, &HeaderValue)| {
+        name.as_str().starts_with("x-amz-grant-") && !value.is_empty()
+    };
+    if headers.iter().any(grants) {
+        return Err(s3_error!(NotImplemented, "Grants of access are not implemented."));
     }
     Ok(())
 }

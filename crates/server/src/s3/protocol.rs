@@ -4,6 +4,8 @@ use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 
 use super::buckets::owner;
+use super::checks::refuse_unknown_checksums;
+use super::objects::refuse_unknown;
 use super::shelf::Shelf;
 
 /// Answers with what the shelf does on the pool.
@@ -32,6 +34,7 @@ impl S3 for Shelf {
         request: S3Request<CreateBucketInput>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
         on_pool!(self, move |shelf| {
+            refuse_unknown(&request.headers)?;
             shelf.create_bucket(&request.input)?;
             let location = Some(format!("/{}", request.input.bucket));
             Ok(CreateBucketOutput { location })
@@ -277,6 +280,7 @@ impl S3 for Shelf {
         &self,
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        refuse_unknown_checksums(&request.headers)?;
         let completion = self.run(move |shelf| shelf.prepare(request.input)).await?;
         let takes_long = completion.takes_long();
         let shelf = self.clone();

@@ -411,6 +411,71 @@ fn conditions_of_a_copy_hold_for_what_it_would_replace() {
     assert_eq!(door.ask("GET", "/bucket/to", &[], b"").2, b"new");
 }
 
+/// Buckets were made with any access rights asked for, and objects with any grants: who asked was told
+/// that everybody, or somebody, could now read them.
+#[test]
+fn access_rights_other_than_private_are_refused() {
+    let (_dir, door) = serving();
+    assert_eq!(door.ask("PUT", "/bucket", &["x-amz-acl: private"], b"").0, 200);
+    assert_eq!(door.ask("PUT", "/bucket/k", &["x-amz-acl: private"], b"before").0, 200);
+    let source = "x-amz-copy-source: /bucket/k";
+    for rights in [
+        "x-amz-acl: public-read",
+        "x-amz-grant-read: uri=http://acs.amazonaws.com/groups/global/AllUsers",
+        "x-amz-grant-full-control: id=somebody",
+        "x-amz-grant-write: id=somebody",
+    ] {
+        for (method, target) in
+            [("PUT", "/another"), ("PUT", "/bucket/k"), ("POST", "/bucket/k?uploads")]
+        {
+            assert_eq!(door.ask(method, target, &[rights], b"").0, 501, "{rights}: {target}");
+        }
+        assert_eq!(door.ask("PUT", "/bucket/copy", &[source, rights], b"").0, 501, "{rights}");
+    }
+    for target in ["/another", "/bucket/copy"] {
+        assert_eq!(door.status("HEAD", target, b""), 404);
+    }
+    assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"before");
+    let private = [source, "x-amz-acl: private", "x-amz-grant-read:"];
+    assert_eq!(door.ask("PUT", "/bucket/copy", &private, b"").0, 200);
+    assert_eq!(door.ask("POST", "/bucket/k?uploads", &["x-amz-acl: private"], b"").0, 200);
+}
+
+/// A checksum of an algorithm that isn't known was not compared, and the wrong bytes were answered 200.
+#[test]
+fn checksums_that_cannot_be_compared_are_refused() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/k", b"before");
+    let id = begin_upload(&door);
+    let part = format!("/bucket/k?partNumber=1&uploadId={id}");
+    let whole = format!("/bucket/k?uploadId={id}");
+    let (_, head, _) = door.ask("PUT", &part, &[], b"part");
+    let tag = etag_of(&head);
+    let listed = format!("<Part><PartNumber>1</PartNumber><ETag>{tag}</ETag></Part>");
+    let listed = format!("<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>");
+    for kind in ["sha512", "md5", "xxhash64", "xxhash3", "xxhash128", "of-the-future"] {
+        for header in [
+            format!("x-amz-checksum-{kind}: AAAA"),
+            format!("x-amz-trailer: X-Amz-Checksum-{kind}"),
+            format!("x-amz-trailer: x-amz-meta\r\nx-amz-trailer: a, x-amz-checksum-{kind}"),
+        ] {
+            for (method, target, body) in
+                [("PUT", "/bucket/k", "wrong"), ("PUT", &part, "wrong"), ("POST", &whole, &listed)]
+            {
+                let status = door.ask(method, target, &[&header], body.as_bytes()).0;
+                assert_eq!(status, 501, "{method} {target} {header}");
+            }
+        }
+    }
+    assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"before");
+    // These are of checksums, and none.
+    let kinds = ["x-amz-checksum-type: FULL_OBJECT", "x-amz-checksum-algorithm: CRC32"];
+    assert_eq!(door.ask("POST", &whole, &kinds, listed.as_bytes()).0, 200);
+    assert_eq!(door.ask("GET", "/bucket/k", &["x-amz-checksum-mode: ENABLED"], b"").2, b"part");
+    assert_eq!(door.ask("PUT", "/bucket/k", &kinds, b"after").0, 200);
+}
+
 #[test]
 fn checksums_of_a_completion_are_compared_though_the_upload_named_none() {
     let (_dir, door) = serving();
