@@ -396,6 +396,10 @@ def presigned(s3, options):
     return "put, get; expired, altered and unsigned refused"
 
 
+def swap(request):
+    request.body = b"wrong"
+
+
 def signatures(s3, options):
     endpoint, access_key, secret_key = options.server
     wrong = client(endpoint, access_key, secret_key[:-1] + "x")
@@ -405,8 +409,13 @@ def signatures(s3, options):
     refused(("InvalidAccessKeyId", "NotSignedUp"), nobody.list_buckets)
     old = client(endpoint, access_key, secret_key, signature_version="s3")
     refused("NotImplemented", old.list_buckets)
+    # Signed with the hash of other bytes than those that come.
+    swapped = client(*options.server, request_checksum_calculation="when_required")
+    swapped.meta.events.register("before-send.s3", lambda request, **_: swap(request))
+    error = refused("XAmzContentSHA256Mismatch", swapped.put_object, Bucket="check", Key="w", Body=b"right")
+    assert error.response["ResponseMetadata"]["HTTPStatusCode"] == 400, error
     refused("NoSuchKey", s3.get_object, Bucket="check", Key="w")
-    return "wrong secret, unknown key, version 2"
+    return "wrong secret, unknown key, version 2, other bytes"
 
 
 def lifecycle(s3, options):

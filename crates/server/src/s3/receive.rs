@@ -79,9 +79,10 @@ fn broken(error: s3s::StdError) -> S3Error {
     match error.downcast::<S3Error>() {
         Ok(error) => *error,
         Err(error) => {
+            // Their types aren't public.
             let what = error.to_string();
-            let is_mismatch = what.contains("ignature") || what.contains("hecksum");
-            if is_mismatch {
+            let mismatches = ["SignatureMismatch", "Sha256Mismatch"];
+            if mismatches.iter().any(|mismatch| what.contains(mismatch)) {
                 let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
                 let mut error =
                     S3Error::with_message(code, "The body is not the one that was signed.");
