@@ -1,8 +1,8 @@
 //! Preconditions of S3 requests, by entity tag and time, and what the file store is to check for them.
 
-use hyper::header::HeaderName;
+use hyper::header::{ETAG, HeaderName, HeaderValue, LAST_MODIFIED};
 use hyper::{HeaderMap, StatusCode};
-use s3s::dto::{ETagCondition, Timestamp};
+use s3s::dto::{ETagCondition, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use tallybook_files::Condition;
 
@@ -29,10 +29,21 @@ pub(crate) fn precondition_failed() -> S3Error {
     s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold")
 }
 
-/// 304.
-fn not_modified() -> S3Error {
+/// 304, which says of what: a client renews by it what it has.
+fn not_modified(object: &Object) -> S3Error {
+    let mut headers = HeaderMap::new();
+    if let Ok(tag) = object.tag().to_http_header() {
+        headers.insert(ETAG, tag);
+    }
+    let mut at = Vec::new();
+    if object.last_modified().format(TimestampFormat::HttpDate, &mut at).is_ok()
+        && let Ok(at) = HeaderValue::from_bytes(&at)
+    {
+        headers.insert(LAST_MODIFIED, at);
+    }
     let mut error = S3Error::new(S3ErrorCode::NotModified);
     error.set_status_code(StatusCode::NOT_MODIFIED);
+    error.set_headers(headers);
     error
 }
 
@@ -49,8 +60,8 @@ impl ReadConditions {
             _ => {}
         }
         match (&self.if_none_match, &self.if_modified_since) {
-            (Some(tags), _) if is_named(tags, object) => Err(not_modified()),
-            (None, Some(since)) if changed <= seconds(millis(since)) => Err(not_modified()),
+            (Some(tags), _) if is_named(tags, object) => Err(not_modified(object)),
+            (None, Some(since)) if changed <= seconds(millis(since)) => Err(not_modified(object)),
             _ => Ok(()),
         }
     }
@@ -63,7 +74,7 @@ impl ReadConditions {
 
 /// A condition of a request whose input has no field for it.
 pub(crate) fn of_header(headers: &HeaderMap, name: HeaderName) -> S3Result<Option<ETagCondition>> {
-    let parse = |value: &hyper::header::HeaderValue| {
+    let parse = |value: &HeaderValue| {
         ETagCondition::parse_http_header(value.as_bytes())
             .map_err(|_| s3_error!(InvalidArgument, "A condition is an entity tag or *."))
     };

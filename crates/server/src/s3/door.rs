@@ -14,7 +14,8 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderValue, RETRY_AFTER,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, EXPECT, HeaderValue,
+    RETRY_AFTER,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use parking_lot::RwLock;
@@ -168,12 +169,19 @@ impl Door {
         let is_taken = Arc::new(AtomicBool::new(false));
         let request =
             request.map(|body| s3s::Body::http_body(Taken { body, is_taken: is_taken.clone() }));
+        let is_head = request.method() == Method::HEAD;
         let answered = self.service.call(request).await;
         if is_taken.load(Relaxed) {
             link.body_unread.set(false);
         }
         match answered {
-            Ok(response) => response.map(|body| to_body(body, &link, share)),
+            Ok(mut response) => {
+                // `s3s` answers 200 whatever part of an object a HEAD names.
+                if is_head && response.headers().contains_key(CONTENT_RANGE) {
+                    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+                }
+                response.map(|body| to_body(body, &link, share))
+            }
             Err(error) => {
                 let error = s3s::StdError::from(error);
                 tracing::error!(%error, "the S3 door failed");

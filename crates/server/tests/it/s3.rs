@@ -391,6 +391,31 @@ fn empty_object_has_no_range() {
     assert_eq!(door.status("GET", "/bucket/k", b""), 200);
 }
 
+/// A HEAD of a range named the range beside a status that says all, and a 304 didn't say of what.
+#[test]
+fn head_of_a_range_is_partial_and_what_was_not_modified_is_named() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    let (_, head, _) = door.ask("PUT", "/bucket/k", &[], b"0123456789");
+    let tag = etag_of(&head).to_owned();
+    let line = |head: &str, name: &str| {
+        head.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned)
+    };
+    let (status, whole, _) = door.ask("HEAD", "/bucket/k", &[], b"");
+    assert_eq!((status, line(&whole, "content-range: ")), (200, None), "{whole}");
+    let modified = line(&whole, "last-modified: ").unwrap();
+    let (status, head, _) = door.ask("HEAD", "/bucket/k", &["Range: bytes=2-4"], b"");
+    assert_eq!((status, line(&head, "content-range: ")), (206, Some("bytes 2-4/10".to_owned())));
+    assert_eq!(line(&head, "content-length: "), Some("3".to_owned()));
+    let conditions = [format!("If-None-Match: {tag}"), format!("If-Modified-Since: {modified}")];
+    for (method, condition) in [("GET", 0), ("HEAD", 0), ("GET", 1), ("HEAD", 1)] {
+        let condition = &*conditions[condition];
+        let (status, head, body) = door.ask(method, "/bucket/k", &[condition], b"");
+        assert_eq!((status, etag_of(&head), body.len()), (304, &*tag, 0), "{method} {condition}");
+        assert_eq!(line(&head, "last-modified: ").as_ref(), Some(&modified), "{head}");
+    }
+}
+
 #[test]
 fn conditions_of_a_copy_hold_for_what_it_would_replace() {
     let (_dir, door) = serving();
