@@ -51,6 +51,7 @@ impl Participant for Inner {
             return false;
         }
         let idle = self.is_idle_and_flushed();
+        let may_rest = self.begin_to_rest();
         let worked = match self.compact_one(idle, None) {
             Ok(Compacted::Job(_)) => Ok(true),
             Ok(Compacted::Nothing) => self.collect_one(idle),
@@ -58,6 +59,9 @@ impl Participant for Inner {
         };
         match worked {
             Ok(true) => {
+                if may_rest {
+                    self.settled.store(false, Ordering::SeqCst);
+                }
                 *self.background_error.lock() = None;
                 self.remove_obsolete();
                 true
@@ -67,25 +71,29 @@ impl Participant for Inner {
                     let now_ns = self.resources.clock.steady_ns();
                     self.idle_look_ns.store(now_ns, Ordering::Relaxed);
                 }
-                if self.idle_for() >= REST_AFTER && self.flushes.lock().pending.is_empty() {
-                    let now_ms = self.resources.clock.now_ms();
-                    self.settled_at_ms.store(now_ms, Ordering::Relaxed);
-                    self.settled.store(true, Ordering::Relaxed);
+                if may_rest && !self.flushes.lock().pending.is_empty() {
+                    self.settled.store(false, Ordering::SeqCst);
+                }
+                if may_rest && self.settled.load(Ordering::SeqCst) {
                     self.resources.spare_chunks.clear();
                     match self.rest() {
                         Ok(()) => *self.background_error.lock() = None,
                         Err(error) => {
-                            self.settled.store(false, Ordering::Relaxed);
+                            self.settled.store(false, Ordering::SeqCst);
                             self.note_background_error(&error);
                         }
                     }
                 }
                 false
             }
-            // The store is closing.
-            Err(Error::Busy) => false,
             Err(error) => {
-                self.note_background_error(&error);
+                if may_rest {
+                    self.settled.store(false, Ordering::SeqCst);
+                }
+                // Else the store is closing.
+                if !matches!(error, Error::Busy) {
+                    self.note_background_error(&error);
+                }
                 false
             }
         }
@@ -108,7 +116,9 @@ impl Participant for Inner {
             self.request(Work::Compaction);
         }
         if self.settled.load(Ordering::Relaxed) && self.has_expired_at_rest() {
-            self.settled.store(false, Ordering::Relaxed);
+            // What the upper runs hide was counted before this expired.
+            *self.hidden_of.lock() = None;
+            self.settled.store(false, Ordering::SeqCst);
         }
         if !self.settled.load(Ordering::Relaxed) && self.is_idle() {
             let share = self.state.load().version.bytes() / IDLE_FLUSH_SHARE;
@@ -133,6 +143,22 @@ impl Inner {
         due_ns.map_or(look, |due_ns| look.min(Duration::from_nanos(due_ns.saturating_sub(now_ns))))
     }
 
+    /// Says that the store rests, if it may, before it is looked whether there is anything to do: who writes
+    /// meanwhile, lets a snapshot go, or finds that something has expired, takes that back. Whether it may.
+    fn begin_to_rest(&self) -> bool {
+        if self.idle_for() < REST_AFTER || !self.flushes.lock().pending.is_empty() {
+            return false;
+        }
+        self.settled_at_ms.store(self.resources.clock.now_ms(), Ordering::Relaxed);
+        self.settled.store(true, Ordering::SeqCst);
+        // Either a writer sees that, or this sees the write.
+        let still_may = self.idle_for() >= REST_AFTER;
+        if !still_may {
+            self.settled.store(false, Ordering::SeqCst);
+        }
+        still_may
+    }
+
     /// Whether the last entry of a table that expires has done so since the store came to rest.
     fn has_expired_at_rest(&self) -> bool {
         let settled_at_ms = self.settled_at_ms.load(Ordering::Relaxed);
@@ -145,8 +171,7 @@ impl Inner {
 
     /// A snapshot that is let go may have kept what an idle store would have given back.
     pub(super) fn note_unpinned(&self, seqno: SeqNo) {
-        if self.settled.load(Ordering::Relaxed)
-            && seqno < self.visible_seqno.load(Ordering::Acquire)
+        if self.settled.load(Ordering::SeqCst) && seqno < self.visible_seqno.load(Ordering::Acquire)
         {
             self.settled.store(false, Ordering::Relaxed);
         }
@@ -396,6 +421,48 @@ mod tests {
         drop(snapshot);
         assert!(rest());
         assert_eq!(table_bytes(), 0);
+    }
+
+    /// What the upper runs hide is looked into once for each version of the tree, and the time changes it.
+    #[test]
+    fn what_expires_among_what_does_not_is_given_back_each_time() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = open(&fs, &clock, Options::default());
+        let table_bytes = || store.inner.state.load().version.table_bytes();
+        // More that doesn't expire, so that only a merge takes out what does.
+        for key in 0..100_000u32 {
+            store.put(&[&key.to_be_bytes()[..], b"permanent"].concat(), b"value").unwrap();
+        }
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+        let permanent = table_bytes();
+        let now_ms = || store.inner.resources.clock.now_ms();
+        for seconds in [100, 300] {
+            for key in (0..100_000u32).step_by(20) {
+                let expires_at_ms = now_ms() + seconds * 1000;
+                let options = crate::WriteOptions { expires_at_ms, ..Default::default() };
+                let key = [&key.to_be_bytes()[..], &seconds.to_be_bytes()].concat();
+                store.put_with(&key, &[7; 1000], &options).unwrap();
+            }
+            store.flush().unwrap();
+        }
+        // Not flushed, as it is little: nothing is installed when the store comes to rest.
+        store.put(b"little", b"value").unwrap();
+        let rests = || {
+            for _ in 0..20 {
+                clock.advance(Duration::from_millis(500));
+                store.inner.tick();
+                while store.inner.flush_step() || store.inner.compaction_step() {}
+            }
+            assert!(store.inner.settled.load(Ordering::Relaxed));
+            table_bytes()
+        };
+        let all = rests();
+        assert!(all > permanent + (9 << 20), "{all} bytes of {permanent}");
+        clock.advance(Duration::from_secs(100));
+        let half = rests();
+        assert!(half < all / 4 * 3, "{half} of {all} bytes");
+        clock.advance(Duration::from_secs(300));
+        assert!(rests() < half / 2, "{} of {half} bytes", table_bytes());
     }
 
     #[test]

@@ -15,16 +15,16 @@ use std::sync::atomic::Ordering;
 use super::inner::Inner;
 use super::state::{ReadState, SegmentEntry, Segments};
 use super::stats::add;
-use super::stored_values::{self, StoredValue};
+use super::stored_values::{self, StoredValue, Where};
 use super::table_search::find_in_tables;
 use crate::collection::{self, SegmentShare};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
 use crate::file_name;
 use crate::head::{Body, Entry, ValuePointer};
 use crate::journal::{Collected, CollectedIndex, CollectedWriter, ValuePlace};
 use crate::key::{self, SEQNO_MAX, SeqNo};
-use crate::stages::Stage;
+use crate::stages::{Stage, Trace};
 use crate::version::{SegmentKind, SegmentMeta, VersionEdit};
 
 impl Inner {
@@ -43,15 +43,13 @@ impl Inner {
         // Listed after the tables were looked at: a snapshot that is pinned later sees nothing older
         // than what the tables show.
         let snapshots = self.snapshots.list();
-        let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
-        let writer = CollectedWriter::new(self.pool.files().clone(), number, self.salt())?;
-        let mut collector = Collector::new(self, &state, snapshots, writer);
-        stored_values::each(&state, &picked, &self.cancel, &mut |value| {
-            collector.copy_if_live(value)
-        })?;
-        trace.lap(Stage::CollectCopy);
-        let collected = collector.writer.finish()?;
-        trace.lap(Stage::CollectSync);
+        let collected = match self.copy_live(&state, &picked, &snapshots, Where::LessIs, &mut trace)
+        {
+            Err(Error::Corruption { .. }) => {
+                self.copy_live(&state, &picked, &snapshots, Where::Tables, &mut trace)?
+            }
+            copied => copied?,
+        };
         let installed = self.install_collected(&state, &picked, &collected);
         // After a failed sync of the manifest, it may name the new segment.
         if installed.is_err() && self.poison.get().is_none() {
@@ -70,6 +68,27 @@ impl Inner {
         add(&self.counters.collections, picked.len() as u64);
         add(&self.counters.collection_bytes_written, collected.segment.end());
         Ok(true)
+    }
+
+    /// Copies what is live in the segments into another, and syncs it.
+    fn copy_live(
+        &self,
+        state: &ReadState,
+        picked: &[u64],
+        snapshots: &[SeqNo],
+        place: Where,
+        trace: &mut Trace<'_>,
+    ) -> Result<Collected> {
+        let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
+        let writer = CollectedWriter::new(self.pool.files().clone(), number, self.salt())?;
+        let mut collector = Collector::new(self, state, snapshots, writer);
+        stored_values::each(state, picked, place, &self.cancel, &mut |value| {
+            collector.copy_if_live(value)
+        })?;
+        trace.lap(Stage::CollectCopy);
+        let collected = collector.writer.finish()?;
+        trace.lap(Stage::CollectSync);
+        Ok(collected)
     }
 
     /// The closed segments, but for those that were collected and have lost no value since.
@@ -161,7 +180,7 @@ type Origins = HashMap<u64, Vec<ValuePlace>>;
 struct Collector<'a> {
     inner: &'a Inner,
     state: &'a ReadState,
-    snapshots: Vec<SeqNo>,
+    snapshots: &'a [SeqNo],
     writer: CollectedWriter,
     /// Of the segment that the last value was in.
     origins: (u64, Origins),
@@ -171,7 +190,7 @@ impl<'a> Collector<'a> {
     fn new(
         inner: &'a Inner,
         state: &'a ReadState,
-        snapshots: Vec<SeqNo>,
+        snapshots: &'a [SeqNo],
         writer: CollectedWriter,
     ) -> Self {
         Collector { inner, state, snapshots, writer, origins: (0, Origins::new()) }

@@ -116,7 +116,7 @@ impl Inner {
     /// How long nothing was written.
     pub(super) fn idle_for(&self) -> Duration {
         let now_ns = self.resources.clock.steady_ns();
-        Duration::from_nanos(now_ns.saturating_sub(self.last_write_ns.load(Ordering::Relaxed)))
+        Duration::from_nanos(now_ns.saturating_sub(self.last_write_ns.load(Ordering::SeqCst)))
     }
 }
 
@@ -124,6 +124,8 @@ impl Inner {
 mod tests {
     use std::path::Path;
     use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
 
     use crate::error::Error;
     use crate::resources::{Participant, ResourceOptions, Resources};
@@ -238,5 +240,25 @@ mod tests {
             while store.inner.flush_step() {}
             store.close().unwrap();
         }
+    }
+
+    /// Who waited for the lock while the store was closed handed over a memtable that nobody took: what it
+    /// takes stayed counted among the memory of all stores.
+    #[test]
+    fn a_flush_that_was_overtaken_by_a_close_takes_no_memory() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let resources = Resources::inline(ResourceOptions::default(), Arc::new(fs), clock);
+        let store = Store::open_with("/s", Options::default(), resources.clone()).unwrap();
+        store.put(b"key", b"value").unwrap();
+        let commit = store.inner.commit.lock();
+        std::thread::scope(|scope| {
+            let flush = scope.spawn(|| store.flush());
+            // It comes to the lock, most likely: else it is refused sooner.
+            std::thread::sleep(Duration::from_millis(100));
+            store.inner.closed.store(true, Ordering::Release);
+            drop(commit);
+            assert!(flush.join().unwrap().is_err());
+        });
+        assert_eq!(resources.memtable_bytes.load(Ordering::Relaxed), 0);
     }
 }

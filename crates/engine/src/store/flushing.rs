@@ -193,6 +193,8 @@ impl Inner {
         self.check_writable()?;
         {
             let mut commit = self.commit.lock();
+            // Asked again: once the store is closed, nobody takes what waits to be flushed.
+            self.check_writable()?;
             if !commit.active.memtable().is_empty() {
                 self.change_memtable(&mut commit, 0);
             }

@@ -195,7 +195,8 @@ impl Store {
     }
 
     /// Flushes, syncs, marks the journal's end and lets the directory go. Later calls of any clone
-    /// fail; iterators and values that were read stay usable.
+    /// fail; iterators and values that were read stay usable, as long as the files are there and, after a
+    /// failed sync, until the directory is opened again: that cuts off what did not come to the disk.
     pub fn close(&self) -> Result<()> {
         self.inner.close()
     }

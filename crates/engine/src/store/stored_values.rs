@@ -40,16 +40,26 @@ pub(super) struct StoredValue<'a> {
     pub(super) seqno: SeqNo,
 }
 
+/// Where values are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Where {
+    /// Where there is less to look at.
+    LessIs,
+    /// In the tables: a damaged record, of dead values maybe, keeps the segment's others from being found.
+    Tables,
+}
+
 /// Tells of every value in the segments `picked` that a table may point at, segment by segment from the
 /// front to the end. `Busy` once `cancel` is set. Requires: they are closed segments of the state.
 pub(super) fn each(
     state: &ReadState,
     picked: &[u64],
+    place: Where,
     cancel: &AtomicBool,
     tell: &mut dyn FnMut(&StoredValue<'_>) -> Result<()>,
 ) -> Result<()> {
     let names = names(state, picked);
-    if is_less_in_tables(state, picked, &names) {
+    if place == Where::Tables || is_less_in_tables(state, picked, &names) {
         return each_of_tables(state, &names, cancel, tell);
     }
     picked.iter().try_for_each(|&number| each_of_records(segment(state, number), cancel, tell))
@@ -332,7 +342,7 @@ mod tests {
         let state = store.inner.state.load_full();
         let cancel = AtomicBool::new(true);
         for number in picked(&state) {
-            let ended = each(&state, &[number], &cancel, &mut |_| Ok(()));
+            let ended = each(&state, &[number], Where::LessIs, &cancel, &mut |_| Ok(()));
             assert!(matches!(ended, Err(Error::Busy)));
         }
     }

@@ -355,10 +355,10 @@ impl Inner {
     fn note_write(&self, commit: &mut Commit, now_ms: u64) {
         if commit.noted_ms != now_ms {
             commit.noted_ms = now_ms;
-            self.last_write_ns.store(self.resources.clock.steady_ns(), Ordering::Relaxed);
+            self.last_write_ns.store(self.resources.clock.steady_ns(), Ordering::SeqCst);
         }
-        if self.settled.load(Ordering::Relaxed) {
-            self.settled.store(false, Ordering::Relaxed);
+        if self.settled.load(Ordering::SeqCst) {
+            self.settled.store(false, Ordering::SeqCst);
             // Spares went when the store came to rest, and it was looked at less often.
             self.request(Work::Prepare);
             self.resources.hurry();

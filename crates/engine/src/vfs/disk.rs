@@ -39,8 +39,9 @@ const DONT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 const PAGE_BYTES: u64 = 4 << 10;
 
 /// File systems that write what is overwritten elsewhere, by the numbers of statfs(2): btrfs, bcachefs, ZFS,
-/// F2FS, NILFS.
-const COPY_ON_WRITE: [u32; 5] = [0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1, 0xf2f5_2010, 0x3434];
+/// F2FS, NILFS; and those that don't tell what is below them: overlayfs, FUSE.
+const COPY_ON_WRITE: [u32; 7] =
+    [0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1, 0xf2f5_2010, 0x3434, 0x794c_7630, 0x6573_5546];
 
 /// The machine's file system.
 #[derive(Debug, Clone, Copy, Default)]

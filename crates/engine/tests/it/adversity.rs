@@ -168,3 +168,45 @@ fn collections_that_fail_leave_no_file_behind() {
     store.compact(None, None, &mut |_, _| {}).unwrap();
     check(&store, 500, 4000);
 }
+
+/// The records of a segment tell which values are in it. One that is damaged, though of a value that is long
+/// dead, kept that segment from being collected, and with it all others.
+#[test]
+fn a_damaged_record_of_a_dead_value_does_not_end_collection() {
+    let fs = MemoryFileSystem::new();
+    let open = || {
+        let (shared, _) = resources(Arc::new(fs.clone()));
+        Store::open_with("/s", Options { background: false, ..options() }, shared).unwrap()
+    };
+    let store = open();
+    for at in 0..500 {
+        store.put(&u32::to_be_bytes(at), &value(at, 4000)).unwrap();
+    }
+    // So many entries that the records are fewer to look at.
+    for at in 0..60_000u32 {
+        store.put(&[b"small", &at.to_be_bytes()[..]].concat(), b"value").unwrap();
+    }
+    store.flush().unwrap();
+    store.close().unwrap();
+    drop(store);
+    for name in &journals(&fs)[..3] {
+        let file = fs.open(&Path::new("/s").join(name)).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 100).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], 100).unwrap();
+    }
+    let store = open();
+    // Few of the first values stay.
+    for at in (0..500).filter(|at| at % 20 > 0) {
+        store.put(&u32::to_be_bytes(at), &value(at, 4000)).unwrap();
+    }
+    for _ in 0..3 {
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+    }
+    check(&store, 500, 4000);
+    let stats = store.stats();
+    assert!(stats.collections >= 3, "{} segments were collected", stats.collections);
+    store.close().unwrap();
+    drop(store);
+    check(&open(), 500, 4000);
+}

@@ -28,7 +28,9 @@ pub(super) fn map_for_reading(fd: &OwnedFd, len: usize) -> io::Result<Bytes> {
         return Ok(Bytes::new());
     }
     // SAFETY: the bytes stay as they are while the map lives: the caller of `File::map` never cuts
-    // the file below `len`, and other processes are kept off by the directory's lock.
+    // the file below `len`, and other processes are kept off by the directory's lock. Of a store that was
+    // closed after a failed sync, and opened again while something of it is held, a recovery may cut off
+    // what did not come to the disk; `Store::close` says so.
     let map: Mmap = unsafe { MmapOptions::new().len(len).map(fd)? };
     // A hint: where it is refused, reads are only slower.
     let _ = map.advise(Advice::Random);
