@@ -32,6 +32,9 @@ pub(crate) fn start(levels: &str, format: LogFormat) -> Result<(), UsageError> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // A line that can't be written would be told of on standard error as well, by a macro that panics
+        // there, and a server's panic ends it.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Text => builder.init(),

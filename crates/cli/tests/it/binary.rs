@@ -137,15 +137,19 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server and waits for its announcement.
     pub(crate) fn start(command: &mut Command) -> Server {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
-        let mut stderr = child.stderr.take().expect("standard error is a pipe");
+        Server::start_logging_to(command, Stdio::piped())
+    }
+
+    /// The same, with this as standard error. The log is kept if that is a new pipe, else it is empty.
+    pub(crate) fn start_logging_to(command: &mut Command, stderr: Stdio) -> Server {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(stderr).spawn().expect("the binary starts");
+        let stderr = child.stderr.take();
         let log = thread::spawn(move || {
             let mut log = Vec::new();
-            stderr.read_to_end(&mut log).expect("the log is read");
+            if let Some(mut stderr) = stderr {
+                stderr.read_to_end(&mut log).expect("the log is read");
+            }
             String::from_utf8_lossy(&log).into_owned()
         });
         let stdout = child.stdout.take().expect("standard output is a pipe");

@@ -1,7 +1,10 @@
 //! `serve`: its listeners, its signals, and who it shares its store with.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -48,6 +51,32 @@ fn sigterm_and_sigint_stop_cleanly_and_keep_every_write() {
     assert_eq!(scan.text().lines().count(), 100);
     let get = dir.verb(&["get", "1/49"]).success();
     assert_eq!(get.stdout, b"/v0/entity?id=1/49");
+}
+
+/// That a line could not be written was said where it could not be written: a panic, which ends the process.
+/// So a full disk, or a log collector that had gone, took the server with it.
+#[test]
+fn log_that_cannot_be_written_does_not_end_the_server() {
+    let start = |stderr| {
+        let dir = Dir::new();
+        let mut command = Server::command(&dir);
+        command.args(["--log-interval-secs", "1"]);
+        (Server::start_logging_to(&mut command, stderr), dir)
+    };
+    let (reader, writer) = std::io::pipe().unwrap();
+    let with_pipe = start(writer.into());
+    drop(reader);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    for (server, _dir) in [with_pipe, start(full.into())] {
+        let started = Instant::now();
+        // Until lines of figures have come, a second apart.
+        while started.elapsed() < Duration::from_millis(2500) {
+            assert_eq!(server.ask("GET", "/healthz", b"").0, 200);
+            assert_eq!(server.ask("PUT", "/kv/key", b"value").0, 201);
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(server.stop().0, Some(0));
+    }
 }
 
 #[test]
