@@ -13,6 +13,7 @@ mod settings;
 mod file_arguments;
 mod arguments;
 mod process;
+mod partial;
 mod data_dir;
 mod http;
 mod admin;

@@ -1,4 +1,4 @@
-//! What a server asks of its process: signals, limits, and to die rather than limp.
+//! What a command asks of its process: signals, limits, and to die rather than limp.
 
 use std::panic;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 /// The signals that ask the process to stop. A first one asks, a second one ends it at once.
 pub(crate) struct StopSignals {
@@ -62,6 +63,24 @@ pub(crate) fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
         flag::register(signal, stop.clone()).context("cannot take over the stop signals")?;
     }
     Ok(stop)
+}
+
+/// Has SIGTERM and SIGINT do `act` first, and then end the process as they do by themselves.
+pub(crate) fn do_before_the_end(act: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    let mut signals =
+        Signals::new([SIGTERM, SIGINT]).context("cannot take over the stop signals")?;
+    let wait = move || {
+        if let Some(signal) = signals.forever().next() {
+            act();
+            // It can't fail for these two.
+            let _ = emulate_default_handler(signal);
+        }
+    };
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(wait)
+        .context("cannot start the signal thread")?;
+    Ok(())
 }
 
 /// Makes a file that would grow beyond a limit an error (EFBIG) instead of the process's end.

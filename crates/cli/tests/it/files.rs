@@ -1,6 +1,7 @@
 //! `tallybook files`: an embedded file store from the command line.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use crate::binary::{Dir, Outcome, bytes};
 
@@ -28,6 +29,35 @@ fn a_file_goes_in_from_a_path_and_comes_out_whole() {
     assert!(part.stdout == contents[131_070..=131_080]);
     let part = files(&dir, &["read", "a/b", "--range", "-5"]).success();
     assert!(part.stdout == contents[contents.len() - 5..]);
+}
+
+/// A file that only its owner might read came out readable by all, a link became a file, and who put a link
+/// where the read puts the file together had the bytes written to what that leads to.
+#[test]
+fn a_file_that_is_replaced_keeps_its_permissions_and_links_to_it() {
+    let dir = Dir::new();
+    let contents = bytes(100_000);
+    let (source, target, link) = (path(&dir, "source"), path(&dir, "target"), path(&dir, "link"));
+    fs::write(&source, &contents).unwrap();
+    files(&dir, &["write", "file", &source]).success();
+    fs::write(&target, "before").unwrap();
+    fs::set_permissions(&target, Permissions::from_mode(0o600)).unwrap();
+    symlink("target", &link).unwrap();
+    let bystander = path(&dir, "bystander");
+    fs::write(&bystander, "mine").unwrap();
+    symlink(&bystander, path(&dir, "target.tallybook-partial")).unwrap();
+    symlink(&bystander, path(&dir, "link.tallybook-partial")).unwrap();
+    for to in [&target, &link] {
+        files(&dir, &["read", "file", to]).success();
+        assert!(fs::read(&target).unwrap() == contents);
+        assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&bystander).unwrap(), b"mine");
+        fs::write(&target, "before").unwrap();
+    }
+    let nowhere = path(&dir, "nowhere");
+    symlink("no such file", &nowhere).unwrap();
+    files(&dir, &["read", "file", &nowhere]).failure(1, "leads nowhere");
 }
 
 #[test]

@@ -3,10 +3,14 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::binary::{Dir, Outcome, SILENCE_MAX, Server, ask, bytes, run, tallybook};
 
@@ -57,6 +61,90 @@ fn breaking_way(server: &str, mut limit: impl FnMut(usize) -> usize + Send + 'st
         }
     });
     address
+}
+
+/// A way to a server that falls silent after so many bytes of answers, until what is answered here is
+/// dropped.
+fn silent_way(server: &str, bytes: u64) -> (String, mpsc::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = server.to_owned();
+    let (hold, held) = mpsc::channel();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut down, mut to_server) = (client.unwrap(), TcpStream::connect(&server).unwrap());
+            let (mut from_client, mut up) =
+                (down.try_clone().unwrap(), to_server.try_clone().unwrap());
+            thread::spawn(move || {
+                let _ = std::io::copy(&mut from_client, &mut up);
+                let _ = up.shutdown(Shutdown::Both);
+            });
+            let passed = std::io::copy(&mut (&to_server).take(bytes), &mut down);
+            if passed.is_ok_and(|passed| passed == bytes) {
+                let _ = held.recv();
+                let _ = std::io::copy(&mut to_server, &mut down);
+            }
+            let _ = down.shutdown(Shutdown::Both);
+        }
+    });
+    (address, hold)
+}
+
+/// A read to `path` of a file of which only the beginning has come.
+fn half_a_read(way: &str, name: &str, path: &Path) -> Child {
+    let child = tallybook()
+        .args(["files", "read", name, path.to_str().unwrap(), "--url", way])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let is_begun = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry.unwrap();
+        let is_partial = entry.file_name().to_string_lossy().contains("tallybook-partial");
+        is_partial && entry.metadata().is_ok_and(|metadata| metadata.len() > 0)
+    };
+    let start = Instant::now();
+    while !fs::read_dir(path.parent().unwrap()).unwrap().any(is_begun) {
+        assert!(start.elapsed() < SILENCE_MAX, "nothing is read");
+        thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+/// Both put their file together under the same name: what was left there was the end of one behind the
+/// beginning of the other, and one of them said that all was well.
+#[test]
+fn two_reads_to_one_path_leave_one_of_the_two_whole() {
+    let dir = Dir::new();
+    let server = serve(&dir);
+    let (first, second) = (bytes(100_000), vec![7; 500_000]);
+    write_piped(&server.data, "first", &first).success();
+    write_piped(&server.data, "second", &second).success();
+    fs::create_dir(dir.beside("out")).unwrap();
+    let target = dir.beside("out/target");
+    let (way, hold) = silent_way(&server.data, 200_000);
+    let mut slow = half_a_read(&way, "first", &target);
+    remote(&server.data, &["read", "second", target.to_str().unwrap()]).success();
+    assert!(fs::read(&target).unwrap() == second);
+    drop(hold);
+    assert_eq!(slow.wait().unwrap().code(), Some(0));
+    assert!(fs::read(&target).unwrap() == first);
+    assert_eq!(fs::read_dir(dir.beside("out")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_read_that_a_signal_ends_leaves_nothing() {
+    let dir = Dir::new();
+    let server = serve(&dir);
+    write_piped(&server.data, "file", &bytes(100_000)).success();
+    for (signal, target) in [(Signal::INT, "a/target"), (Signal::TERM, "b/target")] {
+        let target = dir.beside(target);
+        fs::create_dir(target.parent().unwrap()).unwrap();
+        let (way, _hold) = silent_way(&server.data, 200_000);
+        let mut child = half_a_read(&way, "file", &target);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
+        assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 0);
+    }
 }
 
 #[test]

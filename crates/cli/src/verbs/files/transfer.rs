@@ -15,6 +15,7 @@ use crate::data_dir;
 use crate::exit::{Exit, UsageError};
 use crate::file_arguments::{FileStoreArguments, ReadFileArguments, WriteFileArguments};
 use crate::output::Output;
+use crate::partial::Partial;
 use crate::progress::Progress;
 
 /// Bytes that are read from a file or pipe at a time.
@@ -120,24 +121,21 @@ fn replace(
     path: &Path,
     copy: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    let existing = match fs::metadata(path) {
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot write {}", path.display()));
+        }
+    };
     // A device or a pipe is written to; it can't be replaced.
-    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+    if existing.as_ref().is_some_and(|metadata| !metadata.is_file()) {
         let mut file = File::options().write(true).open(path)?;
         return copy(&mut file);
     }
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".tallybook-partial");
-    let partial = PathBuf::from(partial);
-    let outcome = File::create(&partial)
-        .with_context(|| format!("cannot write {}", partial.display()))
-        .and_then(|mut file| copy(&mut file))
-        .and_then(|()| {
-            fs::rename(&partial, path).with_context(|| format!("cannot write {}", path.display()))
-        });
-    if outcome.is_err() {
-        let _ = fs::remove_file(&partial);
-    }
-    outcome
+    let mut partial = Partial::begin(path, existing.as_ref())?;
+    copy(&mut partial.file)?;
+    partial.finish()
 }
 
 fn copy_to(mut reader: Reader, out: &mut dyn Write) -> anyhow::Result<()> {

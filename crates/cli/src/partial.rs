@@ -1,0 +1,93 @@
+//! A file that is put together beside the path that it is for, and takes that place once it is whole.
+//!
+//! Whatever keeps it from that, a signal that ends the process included, leaves the path as it was and
+//! nothing beside it. SIGKILL does leave the part, whose name says what it is.
+
+use std::fs::{self, File, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, bail};
+
+use crate::process;
+
+/// The part's path while there is one.
+type Unfinished = Mutex<Option<PathBuf>>;
+
+/// A file that isn't whole yet.
+pub(crate) struct Partial {
+    /// What it is written through.
+    pub(crate) file: File,
+    target: PathBuf,
+    unfinished: Arc<Unfinished>,
+}
+
+impl Partial {
+    /// Begins a file for `path`, where `existing` is what a file there has.
+    pub(crate) fn begin(path: &Path, existing: Option<&Metadata>) -> anyhow::Result<Partial> {
+        let cannot = |path: &Path| format!("cannot write {}", path.display());
+        let target = match existing {
+            // A link stays one: what it leads to is replaced.
+            Some(_) => fs::canonicalize(path).with_context(|| cannot(path))?,
+            None if fs::symlink_metadata(path).is_ok() => {
+                bail!("cannot write {}: it is a link that leads nowhere", path.display())
+            }
+            None => path.to_owned(),
+        };
+        let mut partial = target.as_os_str().to_owned();
+        // Of this process alone, as another may be writing to the same path.
+        partial.push(format!(".tallybook-partial.{}", std::process::id()));
+        let partial = PathBuf::from(partial);
+
+        let unfinished = Arc::new(Unfinished::default());
+        let of_signals = unfinished.clone();
+        process::do_before_the_end(move || {
+            let mut unfinished = lock(&of_signals);
+            unfinished.take().map(fs::remove_file);
+            // Nothing is begun and nothing takes its place any more.
+            std::mem::forget(unfinished);
+        })?;
+        let mut guard = lock(&unfinished);
+        let mode = if existing.is_some() { 0o600 } else { 0o666 };
+        // Never through a link that was put there for it.
+        let file = File::options().write(true).create_new(true).mode(mode).open(&partial);
+        let file = file.with_context(|| cannot(&partial))?;
+        *guard = Some(partial);
+        drop(guard);
+        let begun = Partial { file, target, unfinished };
+        if let Some(existing) = existing {
+            // Before the first byte: who may not read the file that is replaced may not read this one.
+            let mode = existing.permissions().mode() & 0o777;
+            begun
+                .file
+                .set_permissions(Permissions::from_mode(mode))
+                .with_context(|| cannot(path))?;
+        }
+        Ok(begun)
+    }
+
+    /// Puts it in its place. Requires: it is whole.
+    pub(crate) fn finish(self) -> anyhow::Result<()> {
+        let mut unfinished = lock(&self.unfinished);
+        let partial = unfinished.as_ref().expect("a file is finished once");
+        fs::rename(partial, &self.target)
+            .with_context(|| format!("cannot write {}", self.target.display()))?;
+        *unfinished = None;
+        Ok(())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        let removed: Option<io::Result<()>> = lock(&self.unfinished).take().map(fs::remove_file);
+        if let Some(Err(error)) = removed {
+            tracing::warn!(%error, "a part of a file was left behind");
+        }
+    }
+}
+
+fn lock(unfinished: &Unfinished) -> MutexGuard<'_, Option<PathBuf>> {
+    unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+}
