@@ -85,6 +85,13 @@ impl Share {
         }
         granted
     }
+
+    /// Gives back what is beyond this amount.
+    pub(crate) fn keep(&mut self, amount: usize) {
+        let beyond = self.amount.saturating_sub(amount);
+        self.quota.give_back(beyond);
+        self.amount -= beyond;
+    }
 }
 
 impl Drop for Share {
@@ -247,6 +254,10 @@ mod tests {
         assert!(!share.try_grow(5));
         assert!(share.try_grow(4));
         assert!(quota.try_take(1).is_none());
+        share.keep(11);
+        assert_eq!(quota.used(), 10);
+        share.keep(3);
+        assert_eq!(quota.used(), 3);
         drop(share);
         assert_eq!(quota.used(), 0);
         assert!(!quota.has_room_for(usize::MAX));

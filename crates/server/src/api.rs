@@ -11,7 +11,6 @@ use tallybook::error::Error;
 use tallybook_files::FileStore;
 
 use crate::admission::{Connections, Quota, Quotas};
-use crate::body::Body;
 use crate::engine::Engine;
 use crate::history::{Gauges, History};
 use crate::link::Link;
@@ -19,7 +18,6 @@ use crate::meter::Meter;
 use crate::options::ServerOptions;
 use crate::reply::{self, INTERNAL, OVERLOADED, Problem, Reply, STALLED};
 use crate::snapshot::{Recent, Snapshot};
-use crate::value_memory::{SMALL_VALUE_BYTES_MAX, counted};
 
 /// Above this write pressure a runtime thread no longer writes itself.
 const INLINE_PRESSURE_MAX: f64 = 0.5;
@@ -122,21 +120,6 @@ impl<E: Engine> Api<E> {
     /// What the client of this connection may hold.
     pub(crate) fn quotas_of<'a>(&'a self, link: &'a Link) -> &'a Quotas {
         link.part.as_ref().unwrap_or(&self.quotas)
-    }
-
-    /// The reply, counted until it is gone if it is large; a refusal when there is no memory for it.
-    pub(crate) fn count_reply(&self, link: &Link, reply: Reply) -> Reply {
-        let Body::Full(bytes) = reply.body() else { return reply };
-        if bytes.len() <= SMALL_VALUE_BYTES_MAX {
-            return reply;
-        }
-        match self.quotas_of(link).body_memory.try_take_at_most(bytes.len()) {
-            None => self.refuse(reply.into_parts().0.headers, OVERLOADED),
-            Some(share) => reply.map(|body| match body {
-                Body::Full(bytes) => Body::Full(counted(bytes, share)),
-                body => body,
-            }),
-        }
     }
 
     /// Refuses a write before its body is read, when the engine makes no progress. While it does,

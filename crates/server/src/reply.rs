@@ -260,10 +260,15 @@ pub(crate) fn from_base64(text: &[u8]) -> Option<Bytes> {
 }
 
 /// 200 with JSON.
-pub(crate) fn json_reply(mut headers: HeaderMap, value: &serde_json::Value) -> Reply {
+pub(crate) fn json_reply(headers: HeaderMap, value: &serde_json::Value) -> Reply {
+    json_text_reply(headers, Bytes::from(value.to_string()))
+}
+
+/// 200 with JSON that is written already.
+pub(crate) fn json_text_reply(mut headers: HeaderMap, text: Bytes) -> Reply {
     headers.clear();
     headers.insert(CONTENT_TYPE, JSON);
-    reply(StatusCode::OK, headers, Body::Full(Bytes::from(value.to_string())))
+    reply(StatusCode::OK, headers, Body::Full(text))
 }
 
 #[cfg(test)]

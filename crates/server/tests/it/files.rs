@@ -501,26 +501,65 @@ fn without_a_file_store_there_are_no_files() {
     }
 }
 
+/// Writes a file with attributes of this many bytes.
+fn write_described(files: &FileStore, name: &str, attributes_bytes: usize) {
+    let attributes = vec![7; attributes_bytes].into();
+    let options = tallybook_files::WriteOptions { attributes, ..Default::default() };
+    files.write(name, b"", options).unwrap();
+}
+
+/// A page was counted only once it was there: by their sizes 1,000 entries took 240 MB.
 #[test]
-fn long_listing_is_refused_without_memory_for_it() {
+fn page_ends_where_its_memory_does_and_the_next_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options();
+    options.limits.body_memory_bytes_max = 1 << 20;
+    let running = start_with_files(options, file_store(dir.path()));
+    let expected: Vec<String> = (0..100).map(|index| format!("{index:02}")).collect();
+    for name in &expected {
+        write_described(running.files.as_ref().unwrap(), name, 64 << 10);
+    }
+    let mut client = running.client();
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = listing(&mut client, &format!("after={after}"));
+        let names = names(&page);
+        assert!((1..=12).contains(&names.len()), "{} entries", names.len());
+        seen.extend(names);
+        match page["next_after"].as_str() {
+            Some(next) => after = next.to_owned(),
+            None => break,
+        }
+    }
+    assert_eq!(seen, expected);
+    running.wait_for_figure("body_memory_bytes", 0);
+}
+
+#[test]
+fn listing_without_memory_for_a_whole_page_is_short_or_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = options();
     options.limits.body_memory_bytes_max = 800 << 10;
     let running = start_with_files(options, file_store(dir.path()));
     for index in 0..100 {
-        let name = format!("/files/{}{index}", "n".repeat(1000));
+        let name = format!("/files/{}{index:02}", "n".repeat(1000));
         assert_eq!(running.client().put(&name, b"").status, 201);
     }
+    write_described(running.files.as_ref().unwrap(), "large", 64 << 10);
     let mut client = running.client();
     let mut upload = running.client();
     upload.send("PUT /files/f HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\na");
     running.wait_for_figure("body_memory_bytes", 768 << 10);
-    assert_eq!(client.get("/files?limit=10").status, 200);
+    let short = client.get("/files?prefix=n");
+    assert_eq!(short.status, 200);
+    assert!(short.body.len() <= 64 << 10, "{}", short.body.len());
+    let short: Value = serde_json::from_slice(&short.body).unwrap();
+    assert_eq!(short["next_after"], *names(&short).last().unwrap());
     let refused = client.get("/files");
     assert_eq!((refused.status, refused.header("retry-after")), (503, "1"));
     upload.send("b");
     assert_eq!(upload.reply("PUT").status, 201);
-    assert_eq!(client.get("/files").status, 200);
+    assert_eq!(names(&listing(&mut client, "")).len(), 102);
     running.wait_for_figure("body_memory_bytes", 0);
 }
 
