@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::header::HeaderValue;
@@ -120,6 +121,11 @@ impl<E: Engine> Api<E> {
     /// What the client of this connection may hold.
     pub(crate) fn quotas_of<'a>(&'a self, link: &'a Link) -> &'a Quotas {
         link.part.as_ref().unwrap_or(&self.quotas)
+    }
+
+    /// How long a stream waits for memory: as long as a client may be silent.
+    pub(crate) fn memory_patience(&self) -> Duration {
+        Duration::from_millis(self.options.timeouts.body_idle_ms)
     }
 
     /// Refuses a write before its body is read, when the engine makes no progress. While it does,

@@ -140,7 +140,8 @@ pub struct Timeouts {
     pub header_ms: u64,
     /// Between requests of a connection. Default 60 s.
     pub keep_alive_ms: u64,
-    /// Without a byte received of a body that is waited for, or taken of an answer. Default 30 s.
+    /// Without a byte received of a body that is waited for, or taken of an answer, or without memory for the
+    /// next value of a range. Default 30 s.
     pub body_idle_ms: u64,
     /// Least bytes a second, over each such time, of a body received or an answer taken. Default 1 KiB.
     pub body_rate_bytes_min: u64,

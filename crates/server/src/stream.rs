@@ -4,14 +4,15 @@
 //! two batches are all there is in memory, and a slow reader holds no thread. The first batch is read
 //! before the reply begins, so that an error there still has a status; a later one cuts the connection,
 //! with a reset where its end would pass for the end of the records (HTTP/1.0). Where there is no memory
-//! for a large value, the first batch is refused and a later one waits.
+//! for a large value, the first batch is refused and a later one waits, for as long as a body may be silent:
+//! then the stream is cut.
 
 use std::fmt::Display;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
@@ -84,7 +85,7 @@ pub(crate) fn answer<E: Engine>(
         };
         headers.clear();
         headers.insert(CONTENT_TYPE, content_type);
-        let records = Records::new(link, batch, in_flight);
+        let records = Records::new(link, batch, in_flight, api.memory_patience());
         reply(StatusCode::OK, headers, Body::Stream(Box::new(records)))
     }))
 }
@@ -104,16 +105,27 @@ pub(crate) struct Records<F = Error> {
     pieces: std::vec::IntoIter<Piece>,
     next: Next<F>,
     in_flight: Arc<Share>,
+    /// Since when there has been no memory for the next piece.
+    starving: Option<Instant>,
+    /// How long that may last: meanwhile the stream holds its share and a snapshot of the store.
+    patience: Duration,
 }
 
 impl<F: Display + Send + 'static> Records<F> {
-    pub(crate) fn new(link: Rc<Link>, batch: Batch<F>, in_flight: Share) -> Records<F> {
+    pub(crate) fn new(
+        link: Rc<Link>,
+        batch: Batch<F>,
+        in_flight: Share,
+        patience: Duration,
+    ) -> Records<F> {
         link.streaming.set(true);
         let mut records = Records {
             link,
             pieces: Vec::new().into_iter(),
             next: Next::End,
             in_flight: Arc::new(in_flight),
+            starving: None,
+            patience,
         };
         records.begin(batch);
         records
@@ -122,8 +134,18 @@ impl<F: Display + Send + 'static> Records<F> {
     /// Takes up a batch and begins reading the one after it.
     fn begin(&mut self, batch: Batch<F>) {
         let lacks_memory = batch.lacks_memory();
+        self.starving = lacks_memory.then(|| self.starving.unwrap_or_else(Instant::now));
+        let is_over = self.starving.is_some_and(|since| since.elapsed() >= self.patience);
         self.pieces = batch.pieces.into_iter();
         self.next = match batch.more {
+            Ok(true) if is_over => {
+                let patience = self.patience;
+                tracing::warn!(
+                    ?patience,
+                    "a stream was cut: there was no memory for a large value"
+                );
+                Next::Failed
+            }
             Ok(true) if lacks_memory => {
                 Next::Pausing(Box::pin(sleep(MEMORY_PAUSE)), batch.producer)
             }

@@ -106,7 +106,8 @@ pub(crate) fn get<E: Engine>(
                         (StatusCode::PARTIAL_CONTENT, range)
                     }
                 };
-                let records = Box::new(Records::new(link, batch, in_flight));
+                let patience = api.memory_patience();
+                let records = Box::new(Records::new(link, batch, in_flight, patience));
                 reply::reply(status, headers, Body::Sized(records, range.end - range.start))
             }
         }

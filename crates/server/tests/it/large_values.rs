@@ -3,6 +3,8 @@
 //! Each reader used to hold a value of its own, of up to 64 MiB, that nothing counted: some hundred
 //! connections that read a kilobyte a second took all the memory there is.
 
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::faults::Fault;
@@ -124,4 +126,35 @@ fn range_under_way_waits_for_memory_for_a_large_value() {
         }
         wait_for_memory(&running, 0);
     }
+}
+
+/// Where others kept the memory for hours, it kept its share of the requests in flight and a snapshot of the
+/// store as long, and neither watchdog nor drain ended it.
+#[test]
+fn range_that_waits_for_memory_for_too_long_is_cut() {
+    let mut limited = options();
+    limited.limits.body_memory_bytes_max = LARGE_BYTES + 1;
+    limited.timeouts.body_idle_ms = 2000;
+    let running = start_with(limited);
+    running.engine.store.put(b"k", &[b'v'; 4096]).unwrap();
+    running.engine.store.put(b"large", &value()).unwrap();
+    let mut holder = slow(&running, "/kv/large");
+    wait_for_memory(&running, LARGE_BYTES);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Fast enough not to be cut, and for longer than a reader has patience.
+            while !is_over.load(Relaxed) {
+                holder.stream.read_exact(&mut [0; 128 << 10]).unwrap();
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let reply = slow(&running, "/v0/entities?start=k").reply("GET");
+        let held = running.figure("body_memory_bytes");
+        is_over.store(true, Relaxed);
+        assert!(reply.is_cut);
+        assert_eq!(reply.chunks.len(), 1);
+        assert_eq!(held, LARGE_BYTES as u64, "there was no memory all the while");
+    });
+    running.wait_for_figure("requests_in_flight", 0);
 }
