@@ -62,12 +62,14 @@ pub(crate) struct Link {
 
 impl Link {
     /// Whether a write may wait a moment, because hyper is certain to write more before it waits for
-    /// anything: the next piece of a stream is ready, or a whole further request is.
+    /// anything: the next piece of a stream is ready, or a whole further request is, and the one before it was
+    /// answered. While one is under way that waits for the disk, those behind it promise nothing.
     pub(crate) fn more_to_write(&self) -> bool {
         if self.streaming.get() {
             self.piece_ready.get()
         } else {
-            self.heads.get() > self.started.get()
+            let started = self.started.get();
+            self.heads.get() > started && started == self.answered.get()
         }
     }
 

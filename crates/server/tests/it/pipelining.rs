@@ -51,6 +51,22 @@ fn answers_keep_their_order_when_the_first_has_to_wait() {
     assert_eq!(client.reply("GET").body, br#"{"status":"ok"}"#);
 }
 
+/// It was kept back for the third answer to go out with it, which had to wait for the second.
+#[test]
+fn answer_does_not_wait_for_the_request_behind_it_that_waits_for_the_disk() {
+    const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n";
+    let running = start();
+    let mut client = running.client();
+    client.put("/v0/entity?id=k1", b"one");
+    running.engine.set(Fault::Gate);
+    client.send([HEALTH, &get(1), HEALTH].concat());
+    assert_eq!(client.reply("GET").body, br#"{"status":"ok"}"#);
+    running.engine.wait_for_arrivals(1);
+    running.engine.set(Fault::None);
+    assert_eq!(client.reply("GET").body, b"one");
+    assert_eq!(client.reply("GET").body, br#"{"status":"ok"}"#);
+}
+
 #[test]
 fn heads_values_and_streams_mix_in_one_pipeline() {
     let running = start();
