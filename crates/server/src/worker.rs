@@ -248,15 +248,22 @@ impl<E: Engine> Local<E> {
         });
     }
 
-    /// Has the watchdogs look at the connections, and ends those that have stopped.
+    /// Has the watchdogs look at the connections, and ends those that have stopped. What they moved is noted,
+    /// or a long transfer would be in the figures only at its end.
     fn look(&self) {
         let now = Instant::now();
         let timeouts = &self.api.options.timeouts;
+        let mut moved = (0, 0);
         for Watched { link, watchdog } in self.served.borrow_mut().values_mut() {
+            let (received, sent) = link.take_unmetered();
+            moved = (moved.0 + received, moved.1 + sent);
             if let Some(expired) = watchdog.look(link, timeouts, now) {
                 link.expired.set(Some(expired));
                 link.wake();
             }
+        }
+        if self.way.listener != Listener::Admin && moved != (0, 0) {
+            self.api.meter.note_bytes(moved);
         }
     }
 

@@ -1,14 +1,15 @@
 //! `/metrics`: that its text is Prometheus text, moves with what happens, and tells nothing of keys.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use tallybook::stages::{Exit, Stage};
 use tallybook::store::WriteOptions;
 
 use crate::exposition::Exposition;
 use crate::faults::Fault;
-use crate::harness::{Client, start};
+use crate::harness::{Client, PATIENCE, options, start, start_with};
 
 /// Series that one server exports at most.
 const SERIES_MAX: usize = 1500;
@@ -82,6 +83,25 @@ fn figures_move_with_what_happens() {
     assert_eq!(after.value("tallybook_connections"), 1.0);
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(after.value(&format!("tallybook_build_info{{version=\"{version}\"}}")), 1.0);
+}
+
+/// A transfer of hours showed as nothing, and then as all of its bytes in one second.
+#[test]
+fn bytes_of_a_transfer_are_counted_while_it_goes_on() {
+    let mut options = options();
+    options.timeouts.header_ms = 400;
+    options.timeouts.body_idle_ms = 3_600_000;
+    let running = start_with(options);
+    running.engine.store.put(b"k", &vec![7; 40 << 20]).unwrap();
+    let mut client = running.client();
+    client.send("GET /kv/k HTTP/1.1\r\nHost: t\r\n\r\n");
+    client.stream.read_exact(&mut vec![0; 1 << 20]).unwrap();
+    let start = Instant::now();
+    let sent = || Exposition::parse(&running.metrics()).value("tallybook_sent_bytes_total");
+    while sent() < f64::from(1 << 20) {
+        assert!(start.elapsed() < PATIENCE, "what was sent is not counted");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
