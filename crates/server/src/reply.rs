@@ -1,7 +1,8 @@
 //! Replies: the headers that describe an entry, and errors as statuses with a JSON body.
 //!
 //! A reply reuses the header map its request came in, so that hyper finds room in it for the next
-//! request. A 400 closes the connection: what follows on it may not be what the client meant.
+//! request. A 400 closes the connection: what follows on it may not be what the client meant. A 403 does, as
+//! those of the filter do.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -124,7 +125,7 @@ pub(crate) fn explain(
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, retry_after.clone());
     }
-    if status == StatusCode::BAD_REQUEST {
+    if matches!(status, StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN) {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let text = serde_json::json!({ "error": kind, "message": message }).to_string();

@@ -2,7 +2,8 @@
 //! it.
 //!
 //! The answer comes when the time is over. A client that closes its side before that, or only the half
-//! it sends by, ends the profile.
+//! it sends by, ends the profile. A link to one is followed only from this server's own pages: elsewhere a
+//! page could have it followed again and again, and each time the process is slowed down for minutes.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -43,7 +44,8 @@ pub(super) fn profile<E: Engine>(
     let refuse = move |headers, (status, kind, message): Refused| {
         explain(headers, status, kind, &message, &retry_after)
     };
-    let started = parse(kind, query)
+    let started = refuse_page_of_another_site(&headers)
+        .and_then(|()| parse(kind, query))
         .and_then(|order| Ok((order.format, profile::start(order).map_err(refusal)?)));
     let (format, running) = match started {
         Ok(started) => started,
@@ -56,6 +58,16 @@ pub(super) fn profile<E: Engine>(
             Err(refused) => refuse(headers, refused),
         }
     }))
+}
+
+fn refuse_page_of_another_site(headers: &HeaderMap) -> Result<(), Refused> {
+    let sites = headers.get_all("sec-fetch-site");
+    if sites.iter().any(|site| matches!(site.as_bytes(), b"cross-site" | b"same-site")) {
+        let message = "a page of another site has a link to a profile; open it from the dashboard, or \
+                       type it";
+        return Err((StatusCode::FORBIDDEN, "cross_origin", message.to_owned()));
+    }
+    Ok(())
 }
 
 async fn wait(mut running: Running, link: &Link) -> Result<Vec<u8>, Refused> {

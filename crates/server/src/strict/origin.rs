@@ -6,7 +6,7 @@
 //! server on their machine by its address or `localhost`. Heads that may have to be judged are picked
 //! out by `Lines`, so that the others cost nothing here.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::lines::Violation;
 
@@ -70,10 +70,13 @@ impl OriginRules {
         if !port.is_empty() && !port.strip_prefix(':').is_some_and(is_port) {
             return false;
         }
-        let is_address = match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
-            Some(literal) => literal.parse::<Ipv6Addr>().is_ok(),
-            None => name.parse::<Ipv4Addr>().is_ok(),
+        let address = match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+            Some(literal) => literal.parse::<Ipv6Addr>().map(IpAddr::from),
+            None => name.parse::<Ipv4Addr>().map(IpAddr::from),
         };
+        // The unspecified address leads here, too, but a browser doesn't take it for this machine, and lets
+        // pages of other sites at it that it keeps from loopback.
+        let is_address = address.is_ok_and(|address| !address.to_canonical().is_unspecified());
         // A dot at the end of a name stands for the root.
         let name = without_suffix(name, ".");
         let is_known = |known: &str| without_suffix(known, ".").eq_ignore_ascii_case(name);
@@ -155,6 +158,11 @@ mod tests {
             "localhost..",
             "127.0.0.1.evil.example",
             "127.0.0.1:8080.evil.example",
+            "0.0.0.0",
+            "0.0.0.0:8080",
+            "[::]",
+            "[::]:8080",
+            "[::ffff:0.0.0.0]",
             "127.1",
             "2130706433",
             "[evil.example]",

@@ -79,6 +79,28 @@ fn page_of_the_same_origin_and_links_to_it_work() {
     }
 }
 
+/// Each costs the process minutes of being slowed down, and a page can have a link followed any number of
+/// times, in windows of its own.
+#[test]
+fn link_of_another_site_takes_no_profile() {
+    let running = start();
+    let link = |site: &str| {
+        let lines = format!(
+            "Host: {}\r\nSec-Fetch-Site: {site}\r\nSec-Fetch-Mode: navigate\r\n\
+             Sec-Fetch-Dest: document\r\n",
+            running.admin
+        );
+        ask(running.admin, "GET", "/debug/profile/cpu?seconds=1&format=folded", &lines, "")
+    };
+    for site in ["cross-site", "same-site"] {
+        assert_refused(&link(site), 403, "cross_origin");
+    }
+    // That one of a kind is taken at a time may be in the way of this one.
+    for site in ["none", "same-origin"] {
+        assert!(matches!(link(site).status, 200 | 409), "{site}");
+    }
+}
+
 /// A page of `evil.example` is of the server's origin to the browser, once that name leads to 127.0.0.1.
 #[test]
 fn name_that_was_made_to_lead_here_is_refused_on_loopback() {
@@ -113,8 +135,10 @@ fn allowed_host_is_let_in_with_its_pages() {
     assert_eq!(ask(running.admin, "GET", "/stats", lines, "").status, 200);
     let lines = "Host: books.example\r\nOrigin: https://evil.example\r\n";
     assert_refused(&ask(running.data, "POST", "/kv", lines, BATCH), 403, "cross_origin");
-    let lines = "Host: other.example\r\n";
-    assert_refused(&ask(running.data, "POST", "/kv", lines, BATCH), 421, "unknown_host");
+    for host in ["other.example", "0.0.0.0", "[::]:8080"] {
+        let lines = format!("Host: {host}\r\n");
+        assert_refused(&ask(running.data, "POST", "/kv", &lines, BATCH), 421, "unknown_host");
+    }
 }
 
 #[test]
