@@ -2,7 +2,7 @@
 //!
 //! 1. hyper reads requests through the filter and writes replies, until either side is done.
 //! 2. Meanwhile the watchdog may end it, and a drain tells hyper to end after the request under way.
-//! 3. What only the end can say is said: the filter's refusal, or that time ran out.
+//! 3. What only the end can say is said, and counted: the filter's refusal, or that time ran out.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -18,8 +18,9 @@ use tokio::net::TcpStream;
 use crate::api::Api;
 use crate::engine::Engine;
 use crate::link::{Expired, Link};
+use crate::reply::{TIMED_OUT, last_words};
 use crate::service::{Listener, Requests, Way};
-use crate::strict::{FinalWord, HeadLimits, Wire};
+use crate::strict::{HeadLimits, Wire};
 
 /// hyper's buffer for reading and for unsent replies; bounds what a connection can hold.
 const BUFFER_BYTES_MAX: usize = 128 << 10;
@@ -70,7 +71,7 @@ pub(crate) async fn serve<E: Engine>(
         let _ = link.peer.set(handle.into());
     }
     let wire = Wire::new(stream, link.clone(), limits, way.rules);
-    let requests = Requests::new(api, link.clone(), (way.listener, way.door));
+    let requests = Requests::new(api.clone(), link.clone(), (way.listener, way.door));
     let mut connection = protocol.serve_connection(wire, requests);
     let mut told_to_end = false;
 
@@ -94,12 +95,12 @@ pub(crate) async fn serve<E: Engine>(
 
     // Taking hyper apart drops a request that is still being answered.
     let wire = connection.into_parts().io;
-    let word = match ending {
+    let problem = match ending {
         Ending::Expired(Expired::Silently) => {
             tracing::debug!("connection idle or stuck too long");
             return;
         }
-        Ending::Expired(Expired::MidRequest) => Some(FinalWord::TimedOut),
+        Ending::Expired(Expired::MidRequest) => Some(TIMED_OUT),
         Ending::Done(done) => {
             if let Err(error) = done {
                 tracing::debug!(%error, "connection ended early");
@@ -111,5 +112,11 @@ pub(crate) async fn serve<E: Engine>(
             wire.refusal()
         }
     };
-    wire.finish(word).await;
+    if let Some(problem) = problem
+        && way.listener != Listener::Admin
+    {
+        api.meter.note_refusal(problem.status.as_u16());
+    }
+    let form = way.listener.form();
+    wire.finish(problem.map(|problem| last_words(problem, form, None))).await;
 }

@@ -1,4 +1,5 @@
-//! What the data and S3 listeners did: requests by operation and status, how long they took, bytes.
+//! What the data and S3 listeners did: requests by operation and status, how long they took, bytes, and what
+//! was refused before it was a request.
 //!
 //! A runtime thread writes to a shard of its own; looking merges the shards. The time of a request is
 //! from its head being read to its reply being ready to send; what of a listing follows is not in it.
@@ -61,6 +62,9 @@ impl Operation {
     }
 }
 
+/// The statuses of what is refused before it is a request: by the filter, for time, for connections.
+pub(crate) const REFUSED: [u16; 7] = [400, 403, 408, 414, 421, 431, 503];
+
 /// What was done of one operation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OperationTraffic {
@@ -93,6 +97,8 @@ impl OperationTraffic {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Traffic {
     operations: [OperationTraffic; Operation::ALL.len()],
+    /// What was refused, by the statuses of `REFUSED`.
+    refusals: [u64; REFUSED.len()],
     /// Bytes received on data and S3 connections, heads included.
     pub(crate) bytes_received: u64,
     /// Bytes sent on data and S3 connections, heads included.
@@ -105,6 +111,11 @@ impl Traffic {
         &self.operations[operation as usize]
     }
 
+    /// Statuses of what was refused before it was a request, and how often.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = (u16, u64)> {
+        REFUSED.into_iter().zip(self.refusals)
+    }
+
     /// What was done since `earlier`, an earlier look.
     pub(crate) fn since(&self, earlier: &Traffic) -> Traffic {
         let mut between = self.clone();
@@ -114,6 +125,9 @@ impl Traffic {
                 let before = then.by_status.iter().find(|(known, _)| known == status);
                 *count -= before.map_or(0, |(_, count)| *count).min(*count);
             }
+        }
+        for (now, then) in between.refusals.iter_mut().zip(earlier.refusals) {
+            *now -= then.min(*now);
         }
         between.bytes_received -= earlier.bytes_received.min(self.bytes_received);
         between.bytes_sent -= earlier.bytes_sent.min(self.bytes_sent);
@@ -127,6 +141,9 @@ impl Traffic {
 
     fn add(&mut self, other: &Traffic) {
         self.add_bytes((other.bytes_received, other.bytes_sent));
+        for (sum, one) in self.refusals.iter_mut().zip(other.refusals) {
+            *sum += one;
+        }
         for (sum, one) in self.operations.iter_mut().zip(&other.operations) {
             sum.latency.add(&one.latency);
             for &(status, count) in &one.by_status {
@@ -182,6 +199,13 @@ impl Meter {
         self.shards[shard()].0.lock().add_bytes(bytes);
     }
 
+    /// Notes a refusal. Requires: the status is one of `REFUSED`.
+    pub(crate) fn note_refusal(&self, status: u16) {
+        let at = REFUSED.iter().position(|known| *known == status);
+        let at = at.expect("the statuses of refusals are all known");
+        self.shards[shard()].0.lock().refusals[at] += 1;
+    }
+
     /// Everything so far.
     pub(crate) fn traffic(&self) -> Traffic {
         let mut traffic = Traffic::default();
@@ -215,7 +239,10 @@ mod tests {
         assert_eq!((first.bytes_received, first.bytes_sent), (30, 60));
         note(503, (0, 0));
         note(200, (0, 0));
+        REFUSED.into_iter().for_each(|status| meter.note_refusal(status));
         let second = meter.traffic();
+        assert!(second.since(&first).refusals().eq(REFUSED.map(|status| (status, 1))));
+        assert!(second.since(&second).refusals().all(|(_, count)| count == 0));
         assert_eq!(second.of(Operation::Get).requests(), 8);
         let between = second.since(&first);
         let get = between.of(Operation::Get);

@@ -56,6 +56,12 @@ pub(crate) const UNAUTHORIZED: Problem = Problem {
 /// 404.
 pub(crate) const NOT_FOUND: Problem =
     Problem { status: StatusCode::NOT_FOUND, kind: "not_found", message: "the key is absent" };
+/// 408, by whoever notices that a request stands still.
+pub(crate) const TIMED_OUT: Problem = Problem {
+    status: StatusCode::REQUEST_TIMEOUT,
+    kind: "timeout",
+    message: "the rest of the request did not come in time",
+};
 /// 412 of a read.
 pub(crate) const PRECONDITION: Problem = Problem {
     status: StatusCode::PRECONDITION_FAILED,
@@ -79,6 +85,12 @@ pub(crate) const OVERLOADED: Problem = Problem {
     status: StatusCode::SERVICE_UNAVAILABLE,
     kind: "overloaded",
     message: "too many requests are under way; retry later",
+};
+/// 503 of a connection that is one too many.
+pub(crate) const TOO_MANY_CONNECTIONS: Problem = Problem {
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    kind: "overloaded",
+    message: "too many connections; retry later",
 };
 /// 503 of a server that ends.
 pub(crate) const STOPPING: Problem = Problem {
@@ -130,6 +142,52 @@ pub(crate) fn explain(
     }
     let text = serde_json::json!({ "error": kind, "message": message }).to_string();
     reply(status, headers, Body::Full(Bytes::from(text)))
+}
+
+/// In which form a listener's clients read refusals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As of all requests here.
+    Json,
+    /// As S3 says it.
+    Xml,
+}
+
+/// A refusal without a request that is being answered, after which the connection ends.
+pub(crate) fn last_words(
+    problem: Problem,
+    form: Form,
+    retry_after: Option<&HeaderValue>,
+) -> String {
+    let Problem { status, kind, message } = problem;
+    let (content_type, body) = match form {
+        Form::Json => {
+            let body = serde_json::json!({ "error": kind, "message": message });
+            ("application/json", body.to_string())
+        }
+        Form::Xml => {
+            let code = match status {
+                StatusCode::FORBIDDEN => "AccessDenied",
+                StatusCode::REQUEST_TIMEOUT => "RequestTimeout",
+                StatusCode::SERVICE_UNAVAILABLE => "SlowDown",
+                _ => "InvalidRequest",
+            };
+            debug_assert!(!message.contains(['<', '&']), "{message:?} would have to be escaped");
+            let declaration = r#"<?xml version="1.0" encoding="UTF-8"?>"#;
+            let body = format!(
+                "{declaration}<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+            );
+            ("application/xml", body)
+        }
+    };
+    let retry_after = retry_after.and_then(|seconds| seconds.to_str().ok());
+    let retry_after =
+        retry_after.map_or_else(String::new, |seconds| format!("retry-after: {seconds}\r\n"));
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n{retry_after}\
+         connection: close\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// 405 with the methods there are.

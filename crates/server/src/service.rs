@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::link::Link;
 use crate::meter::Operation;
 use crate::query::{BadEscape, Key, first};
-use crate::reply::{Problem, Reply, UNAUTHORIZED, bad_request, method_not_allowed};
+use crate::reply::{Form, Problem, Reply, UNAUTHORIZED, bad_request, method_not_allowed};
 use crate::s3::Door;
 use crate::scan::BAD_ESCAPE;
 use crate::strict::OriginRules;
@@ -44,6 +44,16 @@ pub(crate) enum Listener {
     Admin,
     /// S3.
     S3,
+}
+
+impl Listener {
+    /// In which form its clients read refusals.
+    pub(crate) fn form(self) -> Form {
+        match self {
+            Listener::Data | Listener::Admin => Form::Json,
+            Listener::S3 => Form::Xml,
+        }
+    }
 }
 
 /// How the connections of a listener are served.

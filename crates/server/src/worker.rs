@@ -25,6 +25,7 @@ use crate::connection::{self, protocol};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::link::Link;
+use crate::reply::{TOO_MANY_CONNECTIONS, last_words};
 use crate::service::{Listener, Way};
 use crate::watchdog::Watchdog;
 
@@ -224,19 +225,17 @@ impl<E: Engine> Local<E> {
 
     /// Tells a connection beyond the limit to come back later.
     fn refuse(self: &Rc<Self>, mut stream: TcpStream) {
+        if self.way.listener != Listener::Admin {
+            self.api.meter.note_refusal(TOO_MANY_CONNECTIONS.status.as_u16());
+        }
         if self.refusals.get() >= REFUSALS_MAX {
             return;
         }
         self.refusals.set(self.refusals.get() + 1);
         let local = self.clone();
         tokio::task::spawn_local(async move {
-            let retry_after_secs = local.api.options.retry_after_secs;
-            let body = r#"{"error":"overloaded","message":"too many connections; retry later"}"#;
-            let reply = format!(
-                "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
-                 content-length: {}\r\nretry-after: {retry_after_secs}\r\nconnection: close\r\n\r\n{body}",
-                body.len()
-            );
+            let retry_after = Some(local.api.retry_after());
+            let reply = last_words(TOO_MANY_CONNECTIONS, local.way.listener.form(), retry_after);
             let said = async {
                 stream.write_all(reply.as_bytes()).await?;
                 stream.shutdown().await?;

@@ -15,4 +15,4 @@ pub(crate) use lines::HeadLimits;
 pub(crate) use origin::OriginRules;
 #[cfg(feature = "fuzzing")]
 pub(crate) use scanner::Scanner;
-pub(crate) use wire::{FinalWord, Wire};
+pub(crate) use wire::Wire;

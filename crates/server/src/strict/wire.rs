@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use hyper::StatusCode;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -27,6 +28,7 @@ use super::lines::{HeadLimits, Violation};
 use super::origin::OriginRules;
 use super::scanner::Scanner;
 use crate::link::Link;
+use crate::reply::{Problem, bad_request};
 
 /// Writes are gathered up to this size.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
@@ -39,15 +41,6 @@ const LINGER_BYTES_MAX: usize = 16 << 20;
 const LINGER: Duration = Duration::from_secs(2);
 /// How long the last word may take to leave.
 const LAST_WRITE: Duration = Duration::from_secs(5);
-
-/// An answer that only the end of the connection can give.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FinalWord {
-    /// 400, 403, 414, 421 or 431: the filter stopped here.
-    Refused(&'static str, &'static str, &'static str),
-    /// 408: the rest of the request didn't come in time.
-    TimedOut,
-}
 
 /// See the head of this file.
 pub(crate) struct Wire {
@@ -93,33 +86,32 @@ impl Wire {
 
     /// What the filter has to say, if every request before the offence was answered. An offence in a
     /// body is answered by the request's handler, which sees the body end early.
-    pub(crate) fn refusal(&self) -> Option<FinalWord> {
+    pub(crate) fn refusal(&self) -> Option<Problem> {
         let in_body = self.scanner.in_body();
         if !self.violation_reached || in_body || self.link.heads.get() != self.link.answered.get() {
             return None;
         }
+        let problem = |status, kind, message| Problem { status, kind, message };
         self.violation.map(|violation| match violation {
-            Violation::Malformed(what) => {
-                FinalWord::Refused("400 Bad Request", "bad_request", what)
-            }
-            Violation::UriTooLong => FinalWord::Refused(
-                "414 URI Too Long",
+            Violation::Malformed(what) => bad_request(what),
+            Violation::UriTooLong => problem(
+                StatusCode::URI_TOO_LONG,
                 "uri_too_long",
                 "the request line is longer than the limit",
             ),
-            Violation::HeadersTooLarge => FinalWord::Refused(
-                "431 Request Header Fields Too Large",
+            Violation::HeadersTooLarge => problem(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 "headers_too_large",
                 "the headers are more or longer than the limit",
             ),
-            Violation::CrossOrigin => FinalWord::Refused(
-                "403 Forbidden",
+            Violation::CrossOrigin => problem(
+                StatusCode::FORBIDDEN,
                 "cross_origin",
                 "a web page of another origin asked for this, which only pages of this server may; \
                  a proxy in between must pass the Host on as it is",
             ),
-            Violation::UnknownHost => FinalWord::Refused(
-                "421 Misdirected Request",
+            Violation::UnknownHost => problem(
+                StatusCode::MISDIRECTED_REQUEST,
                 "unknown_host",
                 "this is no name of a server on loopback: ask by an address or localhost, or add the \
                  Host to the setting allowed-hosts",
@@ -127,13 +119,13 @@ impl Wire {
         })
     }
 
-    /// Sends what was gathered and the final word, ends the stream, and for a while reads what the
+    /// Sends what was gathered and the last words, ends the stream, and for a while reads what the
     /// peer was still sending: closing with unread bytes would reset the connection, and the peer
     /// could lose the answer.
-    pub(crate) async fn finish(mut self, word: Option<FinalWord>) {
-        let unread = word.is_some() || !self.link.is_settled();
-        if let Some(word) = word {
-            self.gathered.extend_from_slice(final_reply(word).as_bytes());
+    pub(crate) async fn finish(mut self, words: Option<String>) {
+        let unread = words.is_some() || !self.link.is_settled();
+        if let Some(words) = words {
+            self.gathered.extend_from_slice(words.as_bytes());
         }
         let last_write = async {
             poll_fn(|cx| self.poll_send_gathered(cx)).await?;
@@ -282,20 +274,6 @@ impl Wire {
 enum ScanOf<'a> {
     Held,
     Fresh(&'a mut [u8]),
-}
-
-fn final_reply(word: FinalWord) -> String {
-    let (status, kind, message) = match word {
-        FinalWord::Refused(status, kind, message) => (status, kind, message),
-        FinalWord::TimedOut => {
-            ("408 Request Timeout", "timeout", "the rest of the request did not come in time")
-        }
-    };
-    let body = format!(r#"{{"error":"{kind}","message":"{message}"}}"#);
-    format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    )
 }
 
 impl Read for Wire {

@@ -22,6 +22,7 @@ mod origins;
 mod overload;
 mod pipelining;
 mod profile;
+mod refusals;
 mod s3;
 mod scan;
 mod stages;

@@ -38,6 +38,14 @@ pub(super) fn encode(families: &mut Families<'_>, scrape: &Scrape) -> Result<(),
         ["operation", "status"],
         by_status.iter().map(|(operation, status, count)| ([*operation, status.as_str()], *count)),
     )?;
+    let refusals: Vec<(String, u64)> =
+        traffic.refusals().map(|(status, count)| (status.to_string(), count)).collect();
+    families.counters(
+        "tallybook_refusals_total",
+        "Heads, slow requests and connections beyond the limit that were refused before they were requests",
+        "status",
+        refusals.iter().map(|(status, count)| (status.as_str(), *count)),
+    )?;
     families.histograms(
         "tallybook_request_duration_seconds",
         "Time from a request's head being read to its reply being ready to send",
