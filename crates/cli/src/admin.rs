@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::exit::UsageError;
 use crate::http::{Peer, TIMEOUT, refusal};
+use crate::secret::read_secret;
 
 /// Longest answer; a profile of a large program may be long.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
@@ -23,12 +24,7 @@ pub(crate) struct Admin {
 
 /// The token in a file, without the white space around it.
 pub(crate) fn read_token(path: &Path) -> Result<String, UsageError> {
-    match std::fs::read_to_string(path) {
-        Ok(token) => Ok(token.trim().to_owned()),
-        Err(error) => {
-            Err(UsageError(format!("cannot read the admin token in {}: {error}", path.display())))
-        }
-    }
+    Ok(read_secret(path, "the admin token")?.trim().to_owned())
 }
 
 impl Admin {

@@ -9,6 +9,7 @@ mod key_text;
 mod output;
 mod progress;
 mod log;
+mod secret;
 mod settings;
 mod file_arguments;
 mod arguments;

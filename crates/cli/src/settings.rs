@@ -5,7 +5,6 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
@@ -22,6 +21,7 @@ use tallybook_server::{
 use crate::admin::read_token;
 use crate::exit::UsageError;
 use crate::log::LogFormat;
+use crate::secret::read_secret;
 use crate::units::{
     AdminAddress, ByteCount, CompressionName, DurabilityName, HostNames, ReadingName, Span,
 };
@@ -200,8 +200,8 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     log_interval_secs: Option<u32>,
 
-    /// File that holds the token which requests to the admin listener must bring; needed where other
-    /// machines can reach it [default: none]
+    /// File, of its owner alone, that holds the token which requests to the admin listener must bring; needed
+    /// where other machines can reach it [default: none]
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     admin_token_file: Option<PathBuf>,
@@ -349,14 +349,11 @@ impl Settings {
     }
 }
 
-/// The credentials in a file that others may not read, as who reads it may do anything.
+/// The credentials in a file.
 fn read_credentials(path: &Path) -> Result<Vec<S3Credentials>, UsageError> {
-    let refuse = |what: &str| UsageError(format!("S3 credentials in {}: {what}", path.display()));
-    let metadata = std::fs::metadata(path).map_err(|error| refuse(&error.to_string()))?;
-    if metadata.permissions().mode() & 0o077 != 0 {
-        return Err(refuse("others may read the file; chmod 600 it"));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| refuse(&error.to_string()))?;
+    const WHAT: &str = "S3 credentials";
+    let refuse = |why: &str| UsageError(format!("{WHAT} in {}: {why}", path.display()));
+    let text = read_secret(path, WHAT)?;
     let mut found = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
@@ -83,6 +84,35 @@ fn flag_wins_over_variable_over_file_over_default() {
     assert_eq!(directory_used(None, Some("variable"), Some("file")), "variable");
     assert_eq!(directory_used(None, None, Some("file")), "file");
     assert_eq!(directory_used(None, None, None), "tallybook-data");
+}
+
+/// A token that everybody may read admits everybody, and nobody was told.
+#[test]
+fn token_file_that_others_may_read_is_refused() {
+    let dir = Dir::new();
+    let file = dir.beside("token");
+    fs::write(&file, "0123456789abcdef\n").unwrap();
+    let mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    let serve = || {
+        let mut command = Server::command(&dir);
+        command.arg("--admin-token-file").arg(&file);
+        command
+    };
+    mode(0o400);
+    let server = Server::start(&mut serve());
+    let admin = server.admin.clone().unwrap();
+    let profile = ["profile", "locks", "--seconds", "1"];
+    for verb in [&["stages"][..], &profile[..]] {
+        let ask = || run(tallybook().args(verb).arg(&admin).arg("--token-file").arg(&file));
+        mode(0o644);
+        ask().failure(2, "chmod 600");
+        mode(0o600);
+        ask().success();
+        run(tallybook().args(verb).arg(&admin)).failure(1, "answers 401");
+    }
+    assert_eq!(server.stop().0, Some(0));
+    mode(0o644);
+    run(&mut serve()).failure(2, "chmod 600");
 }
 
 /// The status of a request that calls the server by this name.
