@@ -9,6 +9,9 @@ use tallybook::options::Durability;
 use crate::error::{Error, Result};
 use crate::token::AdminToken;
 
+/// Memory for bodies that is of any use: as much as the smallest value that is counted.
+const BODY_MEMORY_BYTES_MIN: u64 = 64 << 10;
+
 /// Settings of one server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -120,13 +123,14 @@ pub struct Limits {
     pub batch_operations_max: usize,
     /// Most connections. Default 1,024.
     pub connections_max: usize,
-    /// Most connections from one address that isn't loopback. Default 256.
+    /// Most connections from one address that isn't loopback. At least 1; default 256.
     pub connections_per_address_max: usize,
     /// Most requests that wait for a body, the disk or the reader of a stream at once; more are answered 503. One
     /// address that isn't loopback has at most half of them with bodies and streams. Default 256.
     pub in_flight_max: usize,
     /// Memory for bodies being received, and for values above 64 KiB while they are sent; what goes beyond it is
-    /// answered 503. One address that isn't loopback has at most half of it, or the longest body. Default 256 MiB.
+    /// answered 503. One address that isn't loopback has at most half of it, or the longest body. From 64 KiB; default
+    /// 256 MiB.
     pub body_memory_bytes_max: usize,
     /// A value up to this size is written by the thread that read it. Default 64 KiB.
     pub inline_value_bytes_max: usize,
@@ -273,7 +277,12 @@ impl ServerOptions {
         within("batch_bytes_max", limits.batch_bytes_max, 1, VALUE_BYTES_MAX as u64)?;
         within("batch_operations_max", limits.batch_operations_max as u64, 1, 100_000)?;
         within("connections_max", limits.connections_max as u64, 1, 1 << 20)?;
+        let per_address_max = limits.connections_per_address_max as u64;
+        within("connections_per_address_max", per_address_max, 1, 1 << 20)?;
         within("in_flight_max", limits.in_flight_max as u64, 1, 1 << 20)?;
+        // With none every write would be answered 503, and every larger value.
+        let memory = limits.body_memory_bytes_max as u64;
+        within("body_memory_bytes_max", memory, BODY_MEMORY_BYTES_MIN, u64::MAX)?;
         for (name, value) in [
             ("header_ms", timeouts.header_ms),
             ("keep_alive_ms", timeouts.keep_alive_ms),
@@ -305,6 +314,25 @@ mod tests {
         assert_eq!(options.listen.port(), 1);
         assert_eq!(options.limits.in_flight_max, 7);
         assert_eq!(options.limits.connections_max, 1024);
+    }
+
+    #[test]
+    fn limits_that_let_nothing_in_are_refused() {
+        let check = |limits: &str| {
+            let options: ServerOptions =
+                serde_json::from_str(&format!("{{\"limits\":{{{limits}}}}}")).unwrap();
+            options.check().map_err(|error| error.to_string())
+        };
+        for (name, least) in [
+            ("connections_max", 1),
+            ("connections_per_address_max", 1),
+            ("in_flight_max", 1),
+            ("body_memory_bytes_max", BODY_MEMORY_BYTES_MIN),
+        ] {
+            check(&format!("\"{name}\":{least}")).unwrap();
+            let refused = check(&format!("\"{name}\":{}", least - 1)).unwrap_err();
+            assert!(refused.contains(&format!("{name} is {}", least - 1)), "{refused}");
+        }
     }
 
     #[test]
