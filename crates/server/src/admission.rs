@@ -1,12 +1,13 @@
 //! What is let in: connections by number and address, requests in flight, memory for bodies and values.
 //!
 //! What lasts as long as a client likes is counted for its address, too, which may have half of it: else one
-//! address could have all. Loopback addresses may have all.
+//! address could have all. Loopback addresses may have all. Of IPv6, what is called an address here is a network
+//! of 64 bits, as who has one of its addresses most often has them all.
 //!
 //! Invariant: everything counted in is counted out by dropping its guard. Nothing here waits.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -157,7 +158,7 @@ impl Connections {
     /// Counts a connection in. Loopback addresses may use the whole limit.
     pub(crate) fn try_admit(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
         let share = self.all.try_take(1)?;
-        let address = address.to_canonical();
+        let address = counted_as(address);
         let mut part = None;
         if !address.is_loopback() {
             let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,6 +172,18 @@ impl Connections {
             part = Some(of_address.part.clone());
         }
         Some(Slot { connections: self.clone(), address, part, _share: share })
+    }
+}
+
+/// What stands for an address in counting.
+fn counted_as(address: IpAddr) -> IpAddr {
+    /// The part of an address that tells its network.
+    const NETWORK: u128 = !(u64::MAX as u128);
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            Ipv6Addr::from_bits(address.to_bits() & NETWORK).into()
+        }
+        address => address,
     }
 }
 
@@ -283,6 +296,25 @@ mod tests {
         drop(first);
         let _third = connections.try_admit("192.0.2.1".parse().unwrap()).unwrap();
         assert_eq!(connections.open(), 2);
+    }
+
+    /// A host that is given a network of 64 bits has an address for each connection that it makes.
+    #[test]
+    fn addresses_of_one_ipv6_network_are_counted_as_one() {
+        let connections = Connections::new(9, 2, quotas(4, 1, 1));
+        let admit = |address: &str| connections.try_admit(address.parse().unwrap());
+        let first = admit("2001:db8:0:1::1").unwrap();
+        let second = admit("2001:db8:0:1:ffff::2").unwrap();
+        assert!(admit("2001:db8:0:1::3").is_none());
+        let _other = admit("2001:db8:0:2::1").unwrap();
+        let parts = [&first, &second].map(|slot| slot.part().unwrap());
+        let _held = [&parts[0], &parts[1]].map(|part| part.in_flight.try_take(1).unwrap());
+        assert!(parts[0].in_flight.try_take(1).is_none());
+        drop(first);
+        let _third = admit("2001:db8:0:1::3").unwrap();
+        // These are told by all their bits.
+        let _loopback = [(); 3].map(|()| admit("::1").unwrap());
+        assert_eq!(counted_as("::ffff:192.0.2.1".parse().unwrap()), IpAddr::from([192, 0, 2, 1]));
     }
 
     #[test]
