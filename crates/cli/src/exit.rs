@@ -3,7 +3,7 @@
 //! Invariant: a code's meaning never changes; scripts depend on it.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use tallybook::error::Error;
@@ -95,12 +95,17 @@ impl fmt::Display for OutputClosed {
 
 impl std::error::Error for OutputClosed {}
 
+/// Says something on standard error. Where nobody hears it, what is said by the exit code holds none the less.
+pub(crate) fn say(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// Says what went wrong on standard error and answers the exit code for it.
 pub(crate) fn report(error: &anyhow::Error) -> Exit {
     if error.chain().any(is_output_closed) {
         return Exit::Success;
     }
-    eprintln!("tallybook: {}", one_line(error));
+    say(format_args!("tallybook: {}", one_line(error)));
     error.chain().find_map(code_of).unwrap_or(Exit::Failure)
 }
 

@@ -23,7 +23,7 @@ use tallybook_lab::report::{compare as compare_records, load_records, machine_te
 use tallybook_lab::{Error, child, files};
 
 use crate::arguments::{LabArguments, LabCommand, LabRunArguments};
-use crate::exit::{Exit, UsageError};
+use crate::exit::{Exit, UsageError, say};
 use crate::output::Output;
 use crate::process;
 use crate::serve;
@@ -110,10 +110,10 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
     show.finish();
     let summary = made?;
     if summary.kept > 0 {
-        eprintln!("{} of {} runs were there already", summary.kept, summary.asked);
+        say(format_args!("{} of {} runs were there already", summary.kept, summary.asked));
     }
     if summary.made + summary.kept == 0 && summary.failed.is_empty() {
-        eprintln!("interrupted before the first run was done; the same command begins again");
+        say("interrupted before the first run was done; the same command begins again");
         return Ok(Exit::Interrupted);
     }
     draw(experiment, &directory, &rerun)?;
@@ -126,10 +126,10 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
         );
     }
     if summary.interrupted {
-        eprintln!(
-            "interrupted; the same command goes on with the {} runs that are left",
-            summary.asked - summary.made - summary.kept
-        );
+        let left = summary.asked - summary.made - summary.kept;
+        say(format_args!(
+            "interrupted; the same command goes on with the {left} runs that are left"
+        ));
         return Ok(Exit::Interrupted);
     }
     Ok(Exit::Success)
@@ -208,7 +208,8 @@ fn add_to_history(runs: &Path, change: &str, file: &Path) -> anyhow::Result<Exit
     let chart = file.with_extension("svg");
     let drawing = history::chart(&entries).draw(WIDE).standalone("CPU per operation, by change");
     fs::write(&chart, drawing).with_context(|| format!("cannot write {}", chart.display()))?;
-    eprintln!("{} has {} changes; {} shows them", file.display(), entries.len(), chart.display());
+    let (file, changes) = (file.display(), entries.len());
+    say(format_args!("{file} has {changes} changes; {} shows them", chart.display()));
     Ok(Exit::Success)
 }
 
@@ -303,7 +304,8 @@ impl Show {
                     outcome.cpu_us_per_operation()
                 ),
             };
-            eprintln!("{}/{} {label}: {figures}; {left}", status.number, status.count);
+            let (number, count) = (status.number, status.count);
+            say(format_args!("{number}/{count} {label}: {figures}; {left}"));
         }
         let Some(bar) = &self.bar else { return };
         let (done, doing) = match status.stage {

@@ -7,7 +7,7 @@ use tallybook::head::Head;
 
 use crate::arguments::{GetArguments, HeadArguments};
 use crate::entry_json::{entry_object, head_object};
-use crate::exit::Exit;
+use crate::exit::{Exit, say};
 use crate::key_text::escape;
 use crate::output::Output;
 use crate::verbs::embedded::{Purpose, open};
@@ -47,7 +47,7 @@ pub(crate) fn head(arguments: &HeadArguments) -> anyhow::Result<Exit> {
 }
 
 fn absent(key: &[u8]) -> Exit {
-    eprintln!("tallybook: there is no key {}", escape(key));
+    say(format_args!("tallybook: there is no key {}", escape(key)));
     Exit::KeyNotFound
 }
 

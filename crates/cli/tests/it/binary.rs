@@ -65,6 +65,12 @@ impl From<Output> for Outcome {
     }
 }
 
+/// A pipe that nobody reads.
+pub(crate) fn unread() -> Stdio {
+    let (_, writer) = std::io::pipe().expect("a pipe is made");
+    writer.into()
+}
+
 /// Runs a command to its end.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     command.output().expect("the binary starts").into()

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
-use crate::binary::{Dir, run, tallybook};
+use crate::binary::{Dir, run, tallybook, unread};
 
 #[test]
 fn value_is_read_back_byte_for_byte_by_another_process() {
@@ -42,6 +42,27 @@ fn absent_and_deleted_keys_exit_3() {
     dir.verb(&["delete", "key"]).success();
     dir.verb(&["get", "key"]).failure(3, "key");
     dir.verb(&["delete", "key"]).success();
+}
+
+/// What is said besides couldn't be said, which was a panic and exit code 101.
+#[test]
+fn exit_codes_hold_where_nobody_reads_what_is_said() {
+    let dir = Dir::new();
+    dir.verb(&["put", "key", "value"]).success();
+    for (arguments, code) in [
+        (&["get", "other"][..], 3),
+        (&["head", "other"], 3),
+        (&["get", ""], 2),
+        (&["put", "key", "another", "--if-absent"], 6),
+        (&["get", "key"], 0),
+    ] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        for stderr in [unread(), full.into()] {
+            let mut command = tallybook();
+            command.args(arguments).arg("--data").arg(dir.data()).stderr(stderr);
+            assert_eq!(run(&mut command).code, Some(code), "{arguments:?}");
+        }
+    }
 }
 
 #[test]
