@@ -2,7 +2,8 @@
 //!
 //! 1. `bind` takes the addresses; a second server on one of them fails here.
 //! 2. `run` serves until its `ShutdownHandle` is used, then stops accepting and lets requests under
-//!    way finish, up to `drain_ms`; health answers on the admin listener until the last is done.
+//!    way finish, up to `drain_ms`; health answers on the admin listener until the last is done. A thread
+//!    that fails stops it, too: connections would still be placed with it, and nobody would serve them.
 //!
 //! It never closes the stores: whoever opened them does.
 
@@ -139,7 +140,7 @@ impl<E: Engine> Server<E> {
                 let receiver = stop_admin.subscribe();
                 let way =
                     Way { listener: Listener::Admin, door: None, rules: Some(rules(address)) };
-                spawn_crew(&api, way, &listener, 1, &receiver, &look, ADMIN_DRAIN)
+                spawn_crew(&api, way, &listener, 1, (&receiver, &stop), &look, ADMIN_DRAIN)
             })
             .transpose()?;
         let threads = match api.options.threads {
@@ -158,12 +159,13 @@ impl<E: Engine> Server<E> {
                 // A page has nothing to sign with: where signatures are asked for, they are enough.
                 let rules = door.is_anonymous().then(|| rules(address));
                 let way = Way { listener: Listener::S3, door: Some(door), rules };
-                spawn_crew(&api, way, &listener, threads, &receiver, &look, drain)?
+                spawn_crew(&api, way, &listener, threads, (&receiver, &stop), &look, drain)?
             }
         };
         let way = Way { listener: Listener::Data, door: None, rules: Some(rules(data_address)) };
+        let stops = (&receiver, &stop);
         let served =
-            spawn_crew(&api, way, &data, threads, &receiver, &look, drain).and_then(|mut crew| {
+            spawn_crew(&api, way, &data, threads, stops, &look, drain).and_then(|mut crew| {
                 crew.extend(s3_crew);
                 drop(data);
                 wait_for_stop(&mut stopping)?;
@@ -215,13 +217,13 @@ fn wait_for_stop(stopping: &mut watch::Receiver<bool>) -> Result<()> {
     Ok(())
 }
 
-/// Starts the threads of a listener.
+/// Starts the threads of a listener. They end when `stop` says so; one that fails stops the server.
 fn spawn_crew<E: Engine>(
     api: &Arc<Api<E>>,
     way: Way,
     listener: &StdListener,
     count: usize,
-    stop: &watch::Receiver<bool>,
+    (stop, stop_server): (&watch::Receiver<bool>, &Arc<watch::Sender<bool>>),
     look: &watch::Receiver<()>,
     drain: Duration,
 ) -> Result<Vec<JoinHandle<Result<()>>>> {
@@ -254,12 +256,22 @@ fn spawn_crew<E: Engine>(
             Listener::Admin => "tallybook-admin".to_owned(),
             Listener::S3 => format!("tallybook-s3-{index}"),
         };
+        let stop_server = stop_server.clone();
+        let serve = move || worker.run(Worker::<E>::runtime(pool_threads)?);
         thread::Builder::new()
             .name(name)
-            .spawn(move || worker.run(Worker::<E>::runtime(pool_threads)?))
+            .spawn(move || stop_on_failure(&stop_server, serve))
             .map_err(|source| Error::Io { what: "a thread", source })
     };
     inboxes.into_iter().enumerate().map(spawn).collect()
+}
+
+/// Does `serve`, and has the server stop if that fails.
+fn stop_on_failure(stop: &watch::Sender<bool>, serve: impl FnOnce() -> Result<()>) -> Result<()> {
+    serve().inspect_err(|error| {
+        tracing::error!(%error, "a thread that serves failed; stopping");
+        stop.send_replace(true);
+    })
 }
 
 fn join(crew: Vec<JoinHandle<Result<()>>>) -> Result<()> {
@@ -287,4 +299,31 @@ fn listen(address: SocketAddr) -> Result<(StdListener, SocketAddr)> {
         Ok((listener, bound))
     };
     bind().map_err(|source| Error::Bind { address, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its error was seen only once the server was stopped by something else, and until then it swallowed the
+    /// connections that were placed with it.
+    #[test]
+    fn thread_that_fails_stops_the_server_and_its_error_is_answered() {
+        let stop = Arc::new(watch::Sender::new(false));
+        let crew = [false, true].map(|fails| {
+            let stop = stop.clone();
+            thread::spawn(move || {
+                let mut stopping = stop.subscribe();
+                stop_on_failure(&stop, || match fails {
+                    true => Err(Error::InvalidOption("so it is".to_owned())),
+                    false => wait_for_stop(&mut stopping),
+                })
+            })
+        });
+        assert!(matches!(join(crew.into()), Err(Error::InvalidOption(_))));
+        assert!(*stop.borrow());
+        let well = watch::Sender::new(false);
+        stop_on_failure(&well, || Ok(())).unwrap();
+        assert!(!*well.borrow());
+    }
 }
