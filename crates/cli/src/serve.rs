@@ -29,8 +29,11 @@ pub(crate) fn run(flags: Settings) -> anyhow::Result<Exit> {
     let store = open_store(&settings)?;
     let files = settings.files().map(|dir| open_files(dir, &settings)).transpose()?;
     let close = || {
-        store.close().context("cannot close the store")?;
-        files.as_ref().map_or(Ok(()), FileStore::close).context("cannot close the file store")
+        let close_files = || files.as_ref().map_or(Ok(()), FileStore::close);
+        close_both(
+            || store.close().context("cannot close the store"),
+            || close_files().context("cannot close the file store"),
+        )
     };
     let server = Server::bind_with_files(server_options, store.clone(), files.clone())?;
     if signals.is_stopping() {
@@ -47,6 +50,21 @@ pub(crate) fn run(flags: Settings) -> anyhow::Result<Exit> {
     served?;
     tracing::info!("stopped");
     Ok(Exit::Success)
+}
+
+/// Closes both, whatever becomes of the first; answers the first error. What can't be closed has its reasons,
+/// which are not the other's.
+fn close_both(
+    store: impl FnOnce() -> anyhow::Result<()>,
+    files: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let of_store = store();
+    let of_files = files();
+    if let (Err(_), Err(error)) = (&of_store, &of_files) {
+        // Only one can be answered.
+        tracing::error!(error = format!("{error:#}"), "the file store was not closed either");
+    }
+    of_store.and(of_files)
 }
 
 fn prepare_process() -> anyhow::Result<StopSignals> {
@@ -123,4 +141,33 @@ fn announce(server: &Server<Store>, settings: &Settings) {
     // Whoever started the server may have closed its standard output; that is no reason to stop.
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use anyhow::anyhow;
+
+    use super::*;
+
+    /// A disk that is full under the store left the file store as after a crash.
+    #[test]
+    fn both_stores_are_closed_and_the_first_error_is_answered() {
+        for (fails, expected) in [
+            ([false, false], None),
+            ([true, false], Some("store")),
+            ([false, true], Some("files")),
+            ([true, true], Some("store")),
+        ] {
+            let closed = Cell::new(0);
+            let close = |name: &'static str, fails: bool| {
+                closed.set(closed.get() + 1);
+                if fails { Err(anyhow!(name)) } else { Ok(()) }
+            };
+            let outcome = close_both(|| close("store", fails[0]), || close("files", fails[1]));
+            assert_eq!(outcome.err().map(|error| error.to_string()).as_deref(), expected);
+            assert_eq!(closed.get(), 2);
+        }
+    }
 }
