@@ -391,6 +391,8 @@ workloads at 100-byte values, and with `names` keys have 32 bytes and begin with
 tables share a store: --against core,names,lmdb. Engines are in a program that is built apart, see
 rivals/README.md: it is found at rivals/target/release/rivals, or where TALLYBOOK_RIVALS says.
 
+For growth, --against may name engines and `floor` too, for http-floor the URL of a server.
+
 For builds, --against names the file of another build of this program, with a slash in it, and the
 workloads, as WORKLOAD or WORKLOAD:BYTES (of a value): --against ./before,overwrite,readrandom:4096.
 With no program this one is compared with itself, with no workload the core ones are made, and with

@@ -61,11 +61,12 @@ pub struct Options {
     pub durability: Durability,
     /// A value of at least this many bytes stays in the journal. 1 to 32,768; default 1,024.
     pub inline_max_bytes: usize,
-    /// A memtable is flushed at this size. 64 KiB to 1 GiB; default 64 MiB.
+    /// A memtable is flushed at this size. 4 KiB to 1 GiB; default 64 MiB.
     pub memtable_bytes: usize,
     /// A memtable is flushed when it holds this much of the journal unflushed. Default 256 MiB.
     pub memtable_journal_bytes: u64,
-    /// Memory for active and immutable memtables together, beyond which writers are slowed. Default 256 MiB.
+    /// Memory for active and immutable memtables together. Writers are slowed once half of what it leaves
+    /// beside one memtable waits to be flushed, and wait when it is used up. Default 256 MiB.
     pub write_buffer_bytes: usize,
     /// Smallest journal segment. Default 4 MiB.
     pub segment_bytes_min: u64,

@@ -34,7 +34,7 @@ pub(super) fn encode(families: &mut Families<'_>, scrape: &Scrape) -> Result<(),
         .collect();
     families.counters_by_two(
         "tallybook_requests_total",
-        "Requests answered on the data listener",
+        "Requests answered on the data and S3 listeners",
         ["operation", "status"],
         by_status.iter().map(|(operation, status, count)| ([*operation, status.as_str()], *count)),
     )?;
