@@ -18,7 +18,7 @@ use tallybook_files::{
 use tallybook_server::json::verified;
 
 use crate::data_dir;
-use crate::exit::{Exit, UsageError, found};
+use crate::exit::{Exit, UsageError, found, say};
 use crate::file_arguments::{
     CopyArguments, CreateArguments, FileStoreArguments, FilesArguments, FilesCommand,
     ImportKfsArguments, ListArguments, RepairArguments, UnlinkArguments, VerifyFilesArguments,
@@ -72,9 +72,12 @@ fn open(dir: &Path) -> anyhow::Result<FileStore> {
         .with_context(|| format!("cannot open the file store in {}", dir.display()))
 }
 
-/// Frees what the command unlinked, and closes the store.
+/// Frees what the command unlinked, and closes the store. What the command did is done: space that can't be
+/// given back now the next one gives back.
 fn finish(store: &FileStore) -> anyhow::Result<Exit> {
-    store.reap()?;
+    if let Err(error) = store.reap() {
+        say(format_args!("tallybook: space is given back later: {error}"));
+    }
     store.close()?;
     Ok(Exit::Success)
 }
