@@ -116,8 +116,6 @@ impl Participant for Inner {
             self.request(Work::Compaction);
         }
         if self.settled.load(Ordering::Relaxed) && self.has_expired_at_rest() {
-            // What the upper runs hide was counted before this expired.
-            *self.hidden_of.lock() = None;
             self.settled.store(false, Ordering::SeqCst);
         }
         if !self.settled.load(Ordering::Relaxed) && self.is_idle() {
@@ -163,10 +161,7 @@ impl Inner {
     fn has_expired_at_rest(&self) -> bool {
         let settled_at_ms = self.settled_at_ms.load(Ordering::Relaxed);
         let now_ms = self.resources.clock.now_ms();
-        self.state.load().version.tables().any(|(_, table)| {
-            let expires_at_ms = table.properties.expires_at_ms_max;
-            settled_at_ms < expires_at_ms && expires_at_ms <= now_ms
-        })
+        self.state.load().version.expires_within(settled_at_ms, now_ms)
     }
 
     /// A snapshot that is let go may have kept what an idle store would have given back.
@@ -436,33 +431,35 @@ mod tests {
         store.compact(None, None, &mut |_, _| {}).unwrap();
         let permanent = table_bytes();
         let now_ms = || store.inner.resources.clock.now_ms();
+        let from_ms = now_ms();
         for seconds in [100, 300] {
             for key in (0..100_000u32).step_by(20) {
-                let expires_at_ms = now_ms() + seconds * 1000;
+                let expires_at_ms = from_ms + seconds * 1000;
                 let options = crate::WriteOptions { expires_at_ms, ..Default::default() };
                 let key = [&key.to_be_bytes()[..], &seconds.to_be_bytes()].concat();
                 store.put_with(&key, &[7; 1000], &options).unwrap();
             }
             store.flush().unwrap();
         }
-        // Not flushed, as it is little: nothing is installed when the store comes to rest.
-        store.put(b"little", b"value").unwrap();
-        let rests = || {
+        // Written to and looked at shortly before, and come to rest after. Not flushed, as it is little:
+        // nothing is installed.
+        let rests_past = |at_ms: u64| {
+            clock.advance(Duration::from_millis(at_ms - 2_000 - now_ms()));
+            store.put(b"little", b"value").unwrap();
             for _ in 0..20 {
-                clock.advance(Duration::from_millis(500));
+                clock.advance(Duration::from_millis(400));
                 store.inner.tick();
                 while store.inner.flush_step() || store.inner.compaction_step() {}
             }
             assert!(store.inner.settled.load(Ordering::Relaxed));
             table_bytes()
         };
-        let all = rests();
+        let all = rests_past(from_ms + 10_000);
         assert!(all > permanent + (9 << 20), "{all} bytes of {permanent}");
-        clock.advance(Duration::from_secs(100));
-        let half = rests();
+        let half = rests_past(from_ms + 100_000);
         assert!(half < all / 4 * 3, "{half} of {all} bytes");
-        clock.advance(Duration::from_secs(300));
-        assert!(rests() < half / 2, "{} of {half} bytes", table_bytes());
+        let none = rests_past(from_ms + 300_000);
+        assert!(none < half / 2, "{none} of {half} bytes");
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Inner {
         let snapshots = self.snapshots.list();
         let collected = match self.copy_live(&state, &picked, &snapshots, Where::LessIs, &mut trace)
         {
-            Err(Error::Corruption { .. }) => {
+            Err(Error::Corruption { .. } | Error::Io { op: "read", .. }) => {
                 self.copy_live(&state, &picked, &snapshots, Where::Tables, &mut trace)?
             }
             copied => copied?,

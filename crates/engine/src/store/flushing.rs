@@ -184,6 +184,8 @@ impl Inner {
             self.progress_ns.store(self.resources.clock.steady_ns(), Ordering::Relaxed);
             self.refresh_pressure();
             add(&self.counters.flushes, 1);
+            // A store that comes to rest looks at this first.
+            self.settled.store(false, Ordering::SeqCst);
         }
     }
 

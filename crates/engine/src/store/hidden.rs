@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::inner::Inner;
+use super::inner::{Inner, KnownHidden};
 use super::table_search::find_in_tables;
 use crate::compaction::pick::Hidden;
 use crate::error::Result;
@@ -29,15 +29,21 @@ const ENTRIES_PER_PLACE: usize = 8;
 const OVERHEAD_BYTES: u64 = 16;
 
 impl Inner {
-    /// As `hidden`, looked into once for each version. What can't be read is for a merge to tell of, so it
+    /// As `hidden`, looked into once for each version, and again when the last of a table has expired. What can't be read is for a merge to tell of, so it
     /// counts as hidden. Requires: of one version always with the same `little`.
     pub(super) fn hidden_once(&self, version: &Arc<Version>, little: Hidden) -> Hidden {
+        let now_ms = self.resources.clock.now_ms();
         let mut known = self.hidden_of.lock();
         match &*known {
-            Some((of, hidden)) if of.as_ptr() == Arc::as_ptr(version) => *hidden,
+            Some(known)
+                if known.of.as_ptr() == Arc::as_ptr(version)
+                    && !version.expires_within(known.at_ms, now_ms) =>
+            {
+                known.hidden
+            }
             _ => {
                 let hidden = self.hidden(version, little).unwrap_or(Hidden::ALL);
-                *known = Some((Arc::downgrade(version), hidden));
+                *known = Some(KnownHidden { of: Arc::downgrade(version), at_ms: now_ms, hidden });
                 hidden
             }
         }

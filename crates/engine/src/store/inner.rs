@@ -33,6 +33,15 @@ use crate::vfs::cycles;
 /// Writers that wait for room wait in vain when there was none for this long.
 const STALLED_AFTER_NS: u64 = 1_000_000_000;
 
+/// What a version's upper runs hide, as far as is known.
+#[derive(Debug)]
+pub(super) struct KnownHidden {
+    pub(super) of: Weak<Version>,
+    /// When that was looked into.
+    pub(super) at_ms: u64,
+    pub(super) hidden: Hidden,
+}
+
 /// An open store.
 pub(crate) struct Inner {
     /// The store itself, for handing out.
@@ -89,7 +98,7 @@ pub(crate) struct Inner {
     /// What reads had earned when a merge was last looked for.
     pub(super) read_credit_asked: AtomicU64,
     /// What a version's upper runs were last found to hide.
-    pub(super) hidden_of: Mutex<Option<(Weak<Version>, Hidden)>>,
+    pub(super) hidden_of: Mutex<Option<KnownHidden>>,
 
     pub(super) throttle: Throttle,
     /// Of `flush_pressure` this store's own as bits, refreshed when memtables or the tree change.

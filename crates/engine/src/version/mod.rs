@@ -142,6 +142,14 @@ impl Version {
         self.runs().flat_map(|(level, run)| run.tables.iter().map(move |table| (level, table)))
     }
 
+    /// Whether the last entry of a table that expires does so after one moment and by another.
+    pub fn expires_within(&self, after_ms: u64, by_ms: u64) -> bool {
+        self.tables().any(|(_, table)| {
+            let expires_at_ms = table.properties.expires_at_ms_max;
+            after_ms < expires_at_ms && expires_at_ms <= by_ms
+        })
+    }
+
     /// Bytes of all tables.
     pub fn table_bytes(&self) -> u64 {
         self.levels.iter().map(|level| level.bytes()).sum()
