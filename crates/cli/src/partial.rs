@@ -1,11 +1,12 @@
 //! A file that is put together beside the path that it is for, and takes that place once it is whole.
 //!
 //! Whatever keeps it from that, a signal that ends the process included, leaves the path as it was and
-//! nothing beside it. SIGKILL does leave the part, whose name says what it is.
+//! nothing beside it. SIGKILL does leave the part, whose name, `.tallybook-partial.` and numbers, says what it
+//! is.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,11 +37,6 @@ impl Partial {
             }
             None => path.to_owned(),
         };
-        let mut partial = target.as_os_str().to_owned();
-        // Of this process alone, as another may be writing to the same path.
-        partial.push(format!(".tallybook-partial.{}", std::process::id()));
-        let partial = PathBuf::from(partial);
-
         let unfinished = Arc::new(Unfinished::default());
         let of_signals = unfinished.clone();
         process::do_before_the_end(move || {
@@ -51,15 +47,23 @@ impl Partial {
         })?;
         let mut guard = lock(&unfinished);
         let mode = if existing.is_some() { 0o600 } else { 0o666 };
-        // Never through a link that was put there for it.
-        let file = File::options().write(true).create_new(true).mode(mode).open(&partial);
-        let file = file.with_context(|| cannot(&partial))?;
+        let (file, partial) = create_beside(&target, mode)?;
         *guard = Some(partial);
         drop(guard);
         let begun = Partial { file, target, unfinished };
         if let Some(existing) = existing {
             // Before the first byte: who may not read the file that is replaced may not read this one.
-            let mode = existing.permissions().mode() & 0o777;
+            let mut mode = existing.permissions().mode() & 0o777;
+            let own = begun.file.metadata().with_context(|| cannot(path))?;
+            let (uid, gid) = (existing.uid(), existing.gid());
+            let is_given = (own.uid(), own.gid()) == (uid, gid)
+                || fchown(&begun.file, Some(uid), Some(gid)).is_ok()
+                || own.gid() == gid
+                || fchown(&begun.file, None, Some(gid)).is_ok();
+            if !is_given {
+                // Of another group, which had no part in it.
+                mode &= 0o707;
+            }
             begun
                 .file
                 .set_permissions(Permissions::from_mode(mode))
@@ -88,6 +92,42 @@ impl Drop for Partial {
     }
 }
 
+/// Makes a file of a name of its own beside `target`: another process may be writing to the same path, and one
+/// of this process's number that was killed may have left its part.
+fn create_beside(target: &Path, mode: u32) -> anyhow::Result<(File, PathBuf)> {
+    for attempt in 0..100 {
+        // Short, as the target's own name may be as long as names can be.
+        let name = format!(".tallybook-partial.{}.{attempt}", std::process::id());
+        let partial = target.with_file_name(name);
+        // Never through a link that was put there for it.
+        match File::options().write(true).create_new(true).mode(mode).open(&partial) {
+            Ok(file) => return Ok((file, partial)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot write {}", partial.display()));
+            }
+        }
+    }
+    bail!("cannot write {}: too many parts of files are beside it", target.display())
+}
+
 fn lock(unfinished: &Unfinished) -> MutexGuard<'_, Option<PathBuf>> {
     unfinished.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a container the process has the same number each time, and what a killed one left kept every later
+    /// one from its path.
+    #[test]
+    fn a_part_that_was_left_is_in_nobodys_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("n".repeat(255));
+        let (_, left) = create_beside(&target, 0o600).unwrap();
+        let (_, other) = create_beside(&target, 0o600).unwrap();
+        assert_ne!(left, other);
+        assert!(left.parent() == target.parent() && other.parent() == target.parent());
+    }
 }

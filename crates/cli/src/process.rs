@@ -7,7 +7,7 @@ use std::thread;
 
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -65,14 +65,14 @@ pub(crate) fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Has SIGTERM and SIGINT do `act` first, and then end the process as they do by themselves.
+/// Has the signals that end a command do `act` first, and then end the process as they do by themselves.
 pub(crate) fn do_before_the_end(act: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
-    let mut signals =
-        Signals::new([SIGTERM, SIGINT]).context("cannot take over the stop signals")?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGQUIT])
+        .context("cannot take over the stop signals")?;
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             act();
-            // It can't fail for these two.
+            // It can't fail for these.
             let _ = emulate_default_handler(signal);
         }
     };

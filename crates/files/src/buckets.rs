@@ -151,18 +151,19 @@ impl Buckets {
         let lost = |what: String| Error::BucketLost { bucket, path: path.clone(), what };
         let options =
             Options { create_if_missing: make, ..engine_options(&self.options, &self.superblock) };
-        let opened = Store::open_with(&path, options, self.resources.clone());
-        let store = opened.map_err(|error| match error {
+        // What the disk can't read this time isn't lost: a repair would make the bucket anew.
+        let told = |error| match error {
             tallybook::Error::InvalidArgument(what) => lost(what),
             damage @ tallybook::Error::Corruption { .. } => lost(damage.to_string()),
             other => Error::from(other),
-        })?;
+        };
+        let store = Store::open_with(&path, options, self.resources.clone()).map_err(told)?;
         let expected = Identity {
             store: self.superblock.store,
             bucket,
             generation: self.superblock.bucket_generations[usize::from(bucket)],
         };
-        match store.get(&[key_layout::IDENTITY]).map_err(|error| lost(error.to_string()))? {
+        match store.get(&[key_layout::IDENTITY]).map_err(told)? {
             Some(value) if Identity::decode(&value).as_ref() == Some(&expected) => Ok(store),
             Some(_) => Err(lost("it is another bucket, or another store's".to_owned())),
             None if make => {

@@ -116,12 +116,8 @@ impl Figures {
     ) -> Option<Figures> {
         let mut figures = Figures::new(bucket_count);
         if let Some(totals) = totals {
-            let numbers = decode_numbers(totals)?;
             [figures.next_version, figures.next_content, figures.files, figures.file_bytes] =
-                numbers;
-            if figures.next_version.max(figures.next_content) > NUMBER_MAX {
-                return None;
-            }
+                Figures::decode_totals(totals)?;
         }
         for (bucket, value) in buckets {
             let [live, dead] = decode_numbers(&value)?;
@@ -129,6 +125,12 @@ impl Figures {
                 BucketFigures { exists: true, live, dead, ..BucketFigures::default() };
         }
         Some(figures)
+    }
+
+    /// Next version, next content, files, bytes of files.
+    pub(crate) fn decode_totals(totals: &[u8]) -> Option<[u64; 4]> {
+        let numbers: [u64; 4] = decode_numbers(totals)?;
+        (numbers[0].max(numbers[1]) <= NUMBER_MAX).then_some(numbers)
     }
 
     /// Adds what has changed to a batch.

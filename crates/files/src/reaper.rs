@@ -1,7 +1,8 @@
 //! Gives space back, and puts the buckets' entries in step with the catalogue. A pass:
 //!
 //! 1. Pin the catalogue as it is: what is noted later is the next pass's, so that a pass ends however
-//!    much is written, and frees no content before the entries of its names are gone.
+//!    much is written, and frees no content before the entries of its names are gone (but for an entry that
+//!    is kept because the one after it found no room: what is freed may be what makes it).
 //! 2. Sync the catalogue: what is removed below must never come back by a power loss.
 //! 3. Put entries that are due and not there, remove dead ones, remove the chunks of contents without
 //!    a name; contents that are being read wait.
@@ -132,6 +133,8 @@ struct Work<'a> {
     lacks_space: Option<Error>,
     /// Names whose entry isn't in its bucket yet: the one before stays until it is.
     held: HashSet<String>,
+    /// The buckets of such entries: the one before may have been another name's.
+    lacking: HashSet<u8>,
     reaped: Reaped,
 }
 
@@ -144,6 +147,7 @@ impl<'a> Work<'a> {
             failed: BTreeMap::new(),
             lacks_space: None,
             held: HashSet::new(),
+            lacking: HashSet::new(),
             reaped: Reaped::default(),
         }
     }
@@ -151,10 +155,10 @@ impl<'a> Work<'a> {
     /// Syncs the buckets, takes what was done in them out of the catalogue, and compacts them where much was
     /// freed.
     fn settle(&mut self) -> Result<()> {
-        let touched = std::mem::take(&mut self.touched);
-        for (&bucket, store) in &touched {
-            let synced = store.sync();
-            self.has_worked(bucket, synced);
+        for (bucket, store) in std::mem::take(&mut self.touched) {
+            if let Err(error) = store.sync() {
+                self.failed.entry(bucket).or_insert(error.into());
+            }
         }
         let is_settled =
             |done: &Done| !done.buckets.iter().any(|bucket| self.failed.contains_key(bucket));
@@ -182,10 +186,8 @@ impl<'a> Work<'a> {
         *figures = changed;
         drop(figures);
         for (bucket, bytes) in freed_bytes {
-            if let Some(store) = touched.get(&bucket) {
-                let compacted = compact(self.core, bucket, store, bytes);
-                self.has_worked(bucket, compacted);
-            }
+            let compacted = compact(self.core, bucket, bytes);
+            self.has_worked(bucket, compacted);
         }
         Ok(())
     }
@@ -204,7 +206,7 @@ impl<'a> Work<'a> {
         let is_put = match self.bucket(bucket)? {
             Some(store) => {
                 let put = ensure_entry(core, &store, name, version)?;
-                self.has_worked(bucket, put)
+                self.has_worked(bucket, put.map_err(Error::from))
             }
             None => false,
         };
@@ -213,18 +215,19 @@ impl<'a> Work<'a> {
             self.done.push(done);
         } else {
             self.held.extend(done.name);
+            self.lacking.insert(bucket);
         }
         Ok(())
     }
 
     fn remove_entry(&mut self, note: Bytes, place: &[u8]) -> Result<()> {
         let (version, bucket, name) = decode_note(self.core, &note, place)?;
-        if self.held.contains(name) {
+        if self.held.contains(name) || self.lacking.contains(&bucket) {
             return Ok(());
         }
         let Some(store) = self.bucket(bucket)? else { return Ok(()) };
         let removed = store.delete(&key_layout::entry(name, version));
-        if self.has_worked(bucket, removed.map(drop)) {
+        if self.has_worked(bucket, removed.map(drop).map_err(Error::from)) {
             self.done.push(Done { note, buckets: vec![bucket], name: None, freed: Vec::new() });
         }
         Ok(())
@@ -253,7 +256,7 @@ impl<'a> Work<'a> {
             let Some(store) = self.bucket(share.bucket)? else { return Ok(()) };
             let removed =
                 store.delete_range(&key_layout::chunk(id, 0), &key_layout::after_chunks(id));
-            is_freed = self.has_worked(share.bucket, removed.map(drop));
+            is_freed = self.has_worked(share.bucket, removed.map(drop).map_err(Error::from));
         }
         if is_freed {
             let buckets = shares.iter().map(|share| share.bucket).collect();
@@ -289,13 +292,13 @@ impl<'a> Work<'a> {
     }
 
     /// Whether something worked in a bucket; keeps what the bucket said if not.
-    fn has_worked(&mut self, bucket: u8, outcome: tallybook::Result<()>) -> bool {
+    fn has_worked(&mut self, bucket: u8, outcome: Result<()>) -> bool {
         match outcome {
             Ok(()) => return true,
-            Err(error @ tallybook::Error::NoSpace { .. }) => {
-                self.lacks_space.get_or_insert(error.into());
+            Err(error @ Error::Engine(tallybook::Error::NoSpace { .. })) => {
+                self.lacks_space.get_or_insert(error);
             }
-            Err(error) => drop(self.failed.entry(bucket).or_insert(error.into())),
+            Err(error) => drop(self.failed.entry(bucket).or_insert(error)),
         }
         false
     }
@@ -332,7 +335,7 @@ fn decode_note<'a>(core: &Core, note: &[u8], place: &'a [u8]) -> Result<(u64, u8
 }
 
 /// Compacts a bucket if much was freed in it since it last was.
-fn compact(core: &Core, bucket: u8, store: &Bucket, freed_bytes: u64) -> tallybook::Result<()> {
+fn compact(core: &Core, bucket: u8, freed_bytes: u64) -> Result<()> {
     let freed = {
         let mut figures = core.figures.lock();
         let figures = &mut figures.buckets[usize::from(bucket)];
@@ -342,7 +345,11 @@ fn compact(core: &Core, bucket: u8, store: &Bucket, freed_bytes: u64) -> tallybo
         }
         std::mem::take(&mut figures.freed)
     };
-    store.compact(None, None, &mut |_, _| {}).inspect_err(|_| {
+    let compacted = core
+        .buckets
+        .get(bucket)
+        .and_then(|store| store.compact(None, None, &mut |_, _| {}).map_err(Error::from));
+    compacted.inspect_err(|_| {
         core.figures.lock().buckets[usize::from(bucket)].freed += freed;
     })
 }

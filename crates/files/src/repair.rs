@@ -14,6 +14,7 @@ use tallybook::vfs::FileSystem;
 use tallybook::{Durability, Options, Resources, ScanOptions, Store, WriteBatch};
 
 use crate::buckets::{Buckets, catalogue_options};
+use crate::change::decode_place;
 use crate::core::{decode_content, decode_known_shares, decode_record};
 use crate::error::{Error, Result};
 use crate::figures::{Figures, NUMBER_MAX};
@@ -114,18 +115,38 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     let store = FileStore::open_unlocked(dir, repaired, open_options, resources.clone())?;
     report.verified = store.verify(VerifyOptions::default(), &mut |_, _| {})?;
     if options.unlink_damaged {
-        for damage in &report.verified.damage {
+        for damage in report.verified.damage.iter().filter(|damage| !damage.is_unread) {
             store.unlink(&damage.name, UnlinkOptions::default())?;
         }
     }
-    store.reap()?;
+    // What can't be freed now is freed later.
+    let _ = store.reap();
     store.sync()?;
     store.close()?;
     Ok(report)
 }
 
-/// Opens the catalogue and reads all of it.
+/// Opens the catalogue and reads all of it: twice, where the disk could not at first.
 fn check_catalogue(
+    dir: &Path,
+    superblock: &Superblock,
+    options: &OpenOptions,
+    resources: &Arc<Resources>,
+) -> Result<Store> {
+    match read_catalogue(dir, superblock, options, resources) {
+        Err(Error::Engine(tallybook::Error::Io { op: "read", .. })) => {}
+        read => return read,
+    }
+    read_catalogue(dir, superblock, options, resources).map_err(|error| match error {
+        // It doesn't come back by being left there; and its directory stays as it is.
+        Error::Engine(unread @ tallybook::Error::Io { op: "read", .. }) => {
+            Error::CatalogueLost { path: superblock.catalogue_dir(dir), what: unread.to_string() }
+        }
+        other => other,
+    })
+}
+
+fn read_catalogue(
     dir: &Path,
     superblock: &Superblock,
     options: &OpenOptions,
@@ -140,11 +161,9 @@ fn check_catalogue(
                 return Err(lost("a value of it doesn't decode".to_owned()));
             }
             Ok(_) => {}
-            // What can't be read doesn't come back by being left there: the directory stays as it is.
-            Err(
-                damage @ (tallybook::Error::Corruption { .. }
-                | tallybook::Error::Io { op: "read", .. }),
-            ) => return Err(lost(damage.to_string())),
+            Err(damage @ tallybook::Error::Corruption { .. }) => {
+                return Err(lost(damage.to_string()));
+            }
             Err(other) => return Err(other.into()),
         }
     }
@@ -159,6 +178,11 @@ fn decodes(superblock: &Superblock, key: &[u8], value: &[u8]) -> bool {
             decode_known_shares(superblock, value).is_some()
         }
         [key_layout::BUCKET, bucket] => superblock.has_bucket(bucket),
+        [key_layout::TOTALS] => Figures::decode_totals(value).is_some(),
+        [key_layout::ENTRY_DUE | key_layout::ENTRY_DEAD, ..] => {
+            key.len() == 9
+                && decode_place(value).is_some_and(|(bucket, _)| superblock.has_bucket(bucket))
+        }
         _ => true,
     }
 }

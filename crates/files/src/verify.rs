@@ -2,12 +2,14 @@
 //!
 //! 1. Each file from where the last run ended: every chunk, the whole hash, the entry in its bucket,
 //!    which is put back where it is missing.
-//! 2. What is damaged is noted in the catalogue, and refused from then on; what is whole again is not.
+//! 2. What is damaged is noted in the catalogue, and refused from then on; what is whole again is not. What
+//!    the disk could not read is told of and not noted.
 //! 3. After the last file, the buckets are swept of entries and chunks that the catalogue doesn't know.
 //!
 //! All this goes in steps of a bounded size, so that whoever asked may look how far it is, or give up.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -33,6 +35,9 @@ pub struct FileDamage {
     pub offset: u64,
     /// What was found, and where on disk.
     pub what: String,
+    /// The disk could not read it. It may another time, so the file isn't refused from now on, nor does a
+    /// repair unlink it.
+    pub is_unread: bool,
 }
 
 /// What a verification found.
@@ -46,9 +51,12 @@ pub struct VerifyReport {
     pub damage: Vec<FileDamage>,
     /// Buckets that are lost: every damaged file that has chunks in one says so.
     pub lost_buckets: Vec<u8>,
+    /// Buckets that could not be read through: what the catalogue doesn't know was not looked for in all of
+    /// each.
+    pub unread_buckets: Vec<u8>,
     /// Entries that were put back into their buckets.
     pub entries_restored: u64,
-    /// Entries that no name stands for, and contents that no file has, which are being freed.
+    /// Entries that no name stands for, and contents that no file has, which were removed.
     pub orphans: u64,
     /// The last file was reached, and the buckets were swept.
     pub is_complete: bool,
@@ -172,14 +180,23 @@ impl Verification {
         match error {
             None => note(&self.core, &name, version, None)?,
             Some(Error::Damaged { offset, what, .. }) => {
-                let damage = FileDamage { name: name.clone(), size, offset, what: what.clone() };
-                self.report.damage.push(damage);
+                self.report.damage.push(FileDamage {
+                    name: name.clone(),
+                    size,
+                    offset,
+                    what: what.clone(),
+                    is_unread: false,
+                });
                 note(&self.core, &name, version, Some(Quarantine { version, offset, what }))?;
             }
-            // Not noted: what the disk could not read it may be able to another time.
-            Some(Error::Engine(error @ tallybook::Error::Io { .. })) => {
-                let (name, what) = (name.clone(), error.to_string());
-                self.report.damage.push(FileDamage { name, size, offset: bytes, what });
+            Some(Error::Engine(error @ tallybook::Error::Io { op: "read", .. })) => {
+                self.report.damage.push(FileDamage {
+                    name: name.clone(),
+                    size,
+                    offset: bytes,
+                    what: error.to_string(),
+                    is_unread: true,
+                });
             }
             Some(other) => return Err(other),
         }
@@ -200,20 +217,28 @@ impl Verification {
     fn sweep(&mut self, mut buckets: VecDeque<u8>, from: &[u8]) -> Result<Stage> {
         let Some(&bucket) = buckets.front() else {
             self.report.is_complete = true;
-            if self.report.lost_buckets.is_empty() {
+            if self.report.lost_buckets.is_empty() && self.report.unread_buckets.is_empty() {
                 *self.core.unswept.lock() = Unswept::default();
             }
             return Ok(Stage::Over);
         };
         let orphans = self.report.orphans;
-        let next = match self.core.buckets.get(bucket) {
-            Ok(store) if from[0] == key_layout::ENTRY => {
-                let next = sweep_entries(&self.core, &store, from, &mut self.report.orphans)?;
-                next.or(Some(vec![key_layout::CHUNK]))
+        let found = &mut self.report.orphans;
+        let swept = self.core.buckets.get(bucket).and_then(|store| match from[0] {
+            key_layout::ENTRY => {
+                let next = sweep_entries(&self.core, &store, from, found)?;
+                Ok(next.or(Some(vec![key_layout::CHUNK])))
             }
-            Ok(store) => sweep_chunks(&self.core, bucket, &store, from, &mut self.report.orphans)?,
+            _ => sweep_chunks(&self.core, bucket, &store, from, found),
+        });
+        let next = match swept {
+            Ok(next) => next,
             Err(Error::BucketLost { .. }) => {
                 self.report.lost_buckets.push(bucket);
+                None
+            }
+            Err(Error::Engine(error)) if is_unread(&error, &self.core.buckets.path(bucket)) => {
+                self.report.unread_buckets.push(bucket);
                 None
             }
             Err(other) => return Err(other),
@@ -272,6 +297,15 @@ fn note(core: &Core, name: &str, version: u64, damage: Option<Quarantine>) -> Re
         }
     }
     Ok(())
+}
+
+/// Whether something in this directory is damaged, or could not be read.
+fn is_unread(error: &tallybook::Error, dir: &Path) -> bool {
+    match error {
+        tallybook::Error::Io { op: "read", path, .. } => path.starts_with(dir),
+        tallybook::Error::Corruption { file, .. } => file.starts_with(dir),
+        _ => false,
+    }
 }
 
 /// Puts a file's entry back into its bucket if it is not there.

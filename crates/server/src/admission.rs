@@ -180,6 +180,10 @@ fn counted_as(address: IpAddr) -> IpAddr {
     /// The part of an address that tells its network.
     const NETWORK: u128 = !(u64::MAX as u128);
     match address.to_canonical() {
+        // Those of a link or a site are neighbours' own, one each.
+        IpAddr::V6(address) if address.is_unicast_link_local() || address.is_unique_local() => {
+            address.into()
+        }
         IpAddr::V6(address) if !address.is_loopback() => {
             Ipv6Addr::from_bits(address.to_bits() & NETWORK).into()
         }
@@ -315,6 +319,11 @@ mod tests {
         // These are told by all their bits.
         let _loopback = [(); 3].map(|()| admit("::1").unwrap());
         assert_eq!(counted_as("::ffff:192.0.2.1".parse().unwrap()), IpAddr::from([192, 0, 2, 1]));
+        // Neighbours of a link or a site.
+        for own in ["fe80::1:2", "fd00::3:4"] {
+            let own: IpAddr = own.parse().unwrap();
+            assert_eq!(counted_as(own), own);
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub fn verified(report: &VerifyReport) -> Value {
             "size": damage.size,
             "offset": damage.offset,
             "what": damage.what,
+            "is_unread": damage.is_unread,
         })
     });
     json!({
@@ -32,6 +33,7 @@ pub fn verified(report: &VerifyReport) -> Value {
         "bytes": report.bytes,
         "damage": damage.collect::<Vec<_>>(),
         "lost_buckets": report.lost_buckets,
+        "unread_buckets": report.unread_buckets,
         "entries_restored": report.entries_restored,
         "orphans": report.orphans,
         "is_complete": report.is_complete,

@@ -21,6 +21,7 @@ use crate::api::Api;
 use crate::books::Books;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::files::INTAKE_BYTES;
 use crate::history;
 use crate::options::{S3Options, ServerOptions};
 use crate::s3::Door;
@@ -89,6 +90,13 @@ impl<E: Engine> Server<E> {
         }
         if let Some(s3) = s3 {
             check_s3(s3, files.is_some())?;
+        }
+        let memory = options.limits.body_memory_bytes_max;
+        if files.is_some() && memory < INTAKE_BYTES {
+            // Each write of a file would be answered 503, for ever.
+            return Err(Error::InvalidOption(format!(
+                "body_memory_bytes_max is {memory}, must be {INTAKE_BYTES} at least where files are served"
+            )));
         }
         let (data, data_address) = listen(options.listen)?;
         let admin = options.admin.map(listen).transpose()?;

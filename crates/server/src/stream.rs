@@ -105,8 +105,9 @@ pub(crate) struct Records<F = Error> {
     pieces: std::vec::IntoIter<Piece>,
     next: Next<F>,
     in_flight: Arc<Share>,
-    /// Since when there has been no memory for the next piece.
-    starving: Option<Instant>,
+    /// Since when there has been no memory for the next piece, and nothing has left: the moment, and the bytes
+    /// that had.
+    starving: Option<(Instant, u64)>,
     /// How long that may last: meanwhile the stream holds its share and a snapshot of the store.
     patience: Duration,
 }
@@ -134,8 +135,11 @@ impl<F: Display + Send + 'static> Records<F> {
     /// Takes up a batch and begins reading the one after it.
     fn begin(&mut self, batch: Batch<F>) {
         let lacks_memory = batch.lacks_memory();
-        self.starving = lacks_memory.then(|| self.starving.unwrap_or_else(Instant::now));
-        let is_over = self.starving.is_some_and(|since| since.elapsed() >= self.patience);
+        // Bytes that leave meanwhile are of the value before, which may hold what this one waits for.
+        let sent = self.link.bytes_out.get();
+        let still = self.starving.filter(|&(_, before)| before == sent);
+        self.starving = lacks_memory.then(|| still.unwrap_or_else(|| (Instant::now(), sent)));
+        let is_over = self.starving.is_some_and(|(since, _)| since.elapsed() >= self.patience);
         self.pieces = batch.pieces.into_iter();
         self.next = match batch.more {
             Ok(true) if is_over => {

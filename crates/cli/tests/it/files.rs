@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use crate::binary::{Dir, Outcome, bytes};
+use crate::binary::{Dir, Outcome, bytes, tallybook};
 
 fn files(dir: &Dir, arguments: &[&str]) -> Outcome {
     dir.verb(&[&["files"], arguments].concat())
@@ -45,8 +45,10 @@ fn a_file_that_is_replaced_keeps_its_permissions_and_links_to_it() {
     symlink("target", &link).unwrap();
     let bystander = path(&dir, "bystander");
     fs::write(&bystander, "mine").unwrap();
-    symlink(&bystander, path(&dir, "target.tallybook-partial")).unwrap();
-    symlink(&bystander, path(&dir, "link.tallybook-partial")).unwrap();
+    // Numbers of processes that may come next.
+    for number in std::process::id()..std::process::id() + 200 {
+        symlink(&bystander, path(&dir, &format!(".tallybook-partial.{number}.0"))).unwrap();
+    }
     for to in [&target, &link] {
         files(&dir, &["read", "file", to]).success();
         assert!(fs::read(&target).unwrap() == contents);
@@ -58,6 +60,23 @@ fn a_file_that_is_replaced_keeps_its_permissions_and_links_to_it() {
     let nowhere = path(&dir, "nowhere");
     symlink("no such file", &nowhere).unwrap();
     files(&dir, &["read", "file", &nowhere]).failure(1, "leads nowhere");
+}
+
+/// The file that standard output goes to was replaced, and what others had written to it was gone.
+#[test]
+fn standard_output_by_its_name_is_standard_output() {
+    let dir = Dir::new();
+    dir.verb_reading(&["files", "write", "file"], b" and after").success();
+    let log = path(&dir, "log");
+    fs::write(&log, "before").unwrap();
+    for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+        let out = fs::File::options().append(true).open(&log).unwrap();
+        let mut read = tallybook();
+        read.args(["files", "read", "file", name, "--data"]).arg(dir.data()).stdout(out);
+        assert!(read.status().unwrap().success());
+    }
+    let expected = format!("before{}", " and after".repeat(3));
+    assert_eq!(fs::read_to_string(&log).unwrap(), expected);
 }
 
 #[test]

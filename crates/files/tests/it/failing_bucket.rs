@@ -10,7 +10,7 @@ use tallybook::{Options, Resources, Store};
 use tallybook_files::record::ContentId;
 use tallybook_files::{
     CopyOptions, CreateOptions, Durability, Error, FileStore, OpenOptions, RepairOptions,
-    UnlinkOptions, VerifyOptions, WriteOptions, key_layout, resource_options,
+    RepairReport, UnlinkOptions, VerifyOptions, WriteOptions, key_layout, resource_options,
 };
 
 use crate::support::{
@@ -121,6 +121,45 @@ fn an_entry_stays_until_the_one_after_it_has_found_room() {
     assert_reads(&reopen(&image).unwrap(), "file", &file);
 }
 
+/// The note that the entry before may go names another file, where it was renamed.
+#[test]
+fn an_entry_of_a_name_before_stays_until_the_new_one_has_found_room() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, CreateOptions { bucket_count: 1, ..small() });
+    let file = bytes(1, CHUNK);
+    write(&store, "name 0", &file);
+    store.reap().unwrap();
+    memory.set_capacity(Some(0));
+    let mut renamed = 0;
+    let name = |number: u64| format!("name {number}");
+    let lacks_room = |renamed: u64| {
+        let image = memory.image().crash(CrashMode::KeepAll, 0);
+        image.set_capacity(None);
+        let version = store.stat(&name(renamed)).unwrap().unwrap().version;
+        let entry = key_layout::entry(&name(renamed), version);
+        engine_store(&image, "buckets/000-000001").head(&entry).unwrap().is_none()
+    };
+    while !lacks_room(renamed) {
+        renamed += 1;
+        let attributes = Some(bytes(renamed, 60_000).into());
+        let options = CopyOptions { attributes, ..CopyOptions::default() };
+        store.rename(&name(renamed - 1), &name(renamed), options).unwrap();
+        assert!(renamed < 1_000);
+    }
+    assert!(store.reap().is_err());
+    let image = memory.image().crash(CrashMode::KeepAll, 0);
+    image.set_capacity(None);
+    lose_catalogue(&image);
+    FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(image.clone())).unwrap();
+    let store = reopen(&image).unwrap();
+    let listed = store.list(Default::default()).unwrap().entries;
+    assert!(!listed.is_empty(), "it is nowhere");
+    assert!(
+        (0..=renamed)
+            .any(|number| store.read(&name(number)).is_ok_and(|read| read.as_ref() == Some(&file)))
+    );
+}
+
 /// What a disk could not read ended the verification: files behind it were never looked at, and a repair
 /// failed.
 #[test]
@@ -144,12 +183,39 @@ fn what_the_disk_can_not_read_is_reported_and_the_rest_verified() {
     fs.fail_at(0, reads.sticky());
     let report = store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
     assert_eq!(report.files, 2);
-    let damaged: Vec<&str> = report.damage.iter().map(|damage| &*damage.name).collect();
-    assert_eq!(damaged, [&unread]);
+    let found = report.damage.iter().map(|damage| (&*damage.name, damage.is_unread));
+    assert_eq!(found.collect::<Vec<_>>(), [(&*unread, true)]);
     // It may have been the cable.
     fs.clear();
     assert_reads(&store, &unread, &bytes(1, 2 * CHUNK));
     drop((store, memory));
+}
+
+/// A repair that was to unlink what is damaged would have unlinked what one read did not give.
+#[test]
+fn a_read_that_fails_once_costs_no_file() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, two_buckets());
+    let name = name_in(&store, 0, 0);
+    write(&store, &name, &bytes(1, 3 * CHUNK));
+    store.close().unwrap();
+    drop(store);
+    let mut unread = 0;
+    for ordinal in 1.. {
+        let left = memory.image().crash(CrashMode::KeepAll, 0);
+        let fs = FaultyFileSystem::new(Arc::new(left.clone()));
+        fs.fail_at(ordinal, Fault::errno(EIO).class(OperationClass::Reads));
+        let options = RepairOptions { unlink_damaged: true };
+        let repaired = FileStore::repair_with(memory_dir(), options, inline(fs.clone()));
+        let fired = fs.fired();
+        let is_unread = |report: RepairReport| report.verified.damage.iter().any(|of| of.is_unread);
+        unread += u32::from(repaired.is_ok_and(is_unread));
+        assert_reads(&reopen(&left).unwrap(), &name, &bytes(1, 3 * CHUNK));
+        if fired == 0 {
+            break;
+        }
+    }
+    assert!(unread > 0);
 }
 
 #[test]
@@ -170,6 +236,55 @@ fn a_name_given_at_interval_has_its_bytes_whenever_the_power_goes() {
     let left = reopen(&memory.image().crash(CrashMode::LoseUnsynced, 0)).unwrap();
     let read = left.read(&target).unwrap_or_else(|error| panic!("{error}")).unwrap();
     assert!(read == old || read == new);
+}
+
+/// A bucket of whose tree a part is damaged ended the verification, and what it had found was lost.
+#[test]
+fn a_bucket_that_can_not_be_read_through_is_named_and_the_rest_verified() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, two_buckets());
+    for number in 0..40 {
+        write(&store, &name_in(&store, 0, number), b"file");
+    }
+    write(&store, &name_in(&store, 1, 0), b"file");
+    store.close().unwrap();
+    drop(store);
+    let bucket = engine_store(&memory, "buckets/000-000001");
+    bucket.flush().unwrap();
+    bucket.close().unwrap();
+    drop(bucket);
+    let dir = memory_dir().join("buckets/000-000001");
+    let names = memory.list(&dir).unwrap();
+    let table = names.iter().find(|name| name.ends_with(".sst")).unwrap();
+    let table = memory.open(&dir.join(table)).unwrap();
+    table.write_all_at(&[0xa5; 64], 100).unwrap();
+    let store = reopen(&memory).unwrap();
+    let report = store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+    assert_eq!((report.files, &report.unread_buckets[..]), (41, &[0][..]));
+    assert!(report.damage.len() >= 40, "{}", report.damage.len());
+}
+
+/// One read that failed had a catalogue made anew, in which names of a lost bucket are missing.
+#[test]
+fn a_catalogue_that_is_read_the_second_time_is_not_lost() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, two_buckets());
+    write(&store, "file", b"file");
+    store.close().unwrap();
+    drop(store);
+    let repair = |fs: &FaultyFileSystem| {
+        FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone())).unwrap()
+    };
+    let of_catalogue = |operation: &str, path: &Path| {
+        operation.starts_with("read_")
+            && path.starts_with("/files/catalogue-000001")
+            && path.extension().is_some_and(|extension| extension == "sst")
+    };
+    let fs = FaultyFileSystem::new(Arc::new(memory.image().crash(CrashMode::KeepAll, 0)));
+    fs.fail_at(0, Fault::errno(EIO).class(OperationClass::Reads).only(of_catalogue));
+    assert_eq!(repair(&fs).old_catalogue, None);
+    let fs = FaultyFileSystem::new(Arc::new(memory.image().crash(CrashMode::KeepAll, 0)));
+    assert_eq!((repair(&fs).old_catalogue, fs.fired()), (None, 0));
 }
 
 /// The chunks in the buckets that were there were removed, and the file came back without them.

@@ -46,7 +46,7 @@ pub(crate) fn refuse_unknown(headers: &HeaderMap) -> S3Result<()> {
     if text("x-amz-storage-class").is_some_and(|class| class != StorageClass::STANDARD) {
         return Err(s3_error!(InvalidStorageClass, "The only storage class is STANDARD."));
     }
-    let acl = text("x-amz-acl");
+    let acl = text("x-amz-acl").filter(|acl| !acl.is_empty());
     if acl.is_some_and(|acl| !["private", "bucket-owner-full-control"].contains(&acl)) {
         return Err(s3_error!(NotImplemented, "The only access control list is private."));
     }

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use tallybook::options::Options;
 use tallybook::store::Store;
 use tallybook_files::{FileStore, OpenOptions, Totals};
-use tallybook_server::{Error, S3Credentials, S3Options, Server, ServerOptions, ShutdownHandle};
+use tallybook_server::{
+    Error, Limits, S3Credentials, S3Options, Server, ServerOptions, ShutdownHandle,
+};
 use tempfile::TempDir;
 
 use crate::files::{bytes, file_store};
@@ -464,6 +466,7 @@ fn access_rights_other_than_private_are_refused() {
     let private = [source, "x-amz-acl: private", "x-amz-grant-read:"];
     assert_eq!(door.ask("PUT", "/bucket/copy", &private, b"").0, 200);
     assert_eq!(door.ask("POST", "/bucket/k?uploads", &["x-amz-acl: private"], b"").0, 200);
+    assert_eq!(door.ask("PUT", "/bucket/copy", &[source, "x-amz-acl:"], b"").0, 200);
 }
 
 /// A checksum of an algorithm that isn't known was not compared, and the wrong bytes were answered 200.
@@ -572,6 +575,24 @@ fn uploads_end_with_their_bucket_though_another_of_its_name_is_made() {
     let listed = String::from_utf8(door.ask("GET", "/bucket?uploads", &[], b"").2).unwrap();
     assert!(!listed.contains(&id), "{listed}");
     assert_eq!(door.status("PUT", &part, b"part"), 404);
+}
+
+/// With less, each write of a file was answered 503, and clients tried for ever.
+#[test]
+fn memory_for_bodies_is_enough_for_a_write_of_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path().join("store"), Options::default()).unwrap();
+    let files = file_store(&dir.path().join("files"));
+    let bind = |body_memory_bytes_max: usize, files: Option<&FileStore>| {
+        let limits = Limits { body_memory_bytes_max, ..Limits::default() };
+        let options = ServerOptions { limits, ..options() };
+        Server::bind_with_files(options, store.clone(), files.cloned()).err()
+    };
+    let refused = bind(512 << 10, Some(&files));
+    assert!(matches!(refused, Some(Error::InvalidOption(_))), "{refused:?}");
+    assert!(bind(512 << 10, None).is_none() && bind(768 << 10, Some(&files)).is_none());
+    files.close().unwrap();
+    store.close().unwrap();
 }
 
 #[test]

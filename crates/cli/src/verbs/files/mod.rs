@@ -72,11 +72,11 @@ fn open(dir: &Path) -> anyhow::Result<FileStore> {
         .with_context(|| format!("cannot open the file store in {}", dir.display()))
 }
 
-/// Frees what the command unlinked, and closes the store. What the command did is done: space that can't be
-/// given back now the next one gives back.
+/// Frees what the command unlinked, and closes the store. What the command did is done, whether or not space
+/// can be given back now.
 fn finish(store: &FileStore) -> anyhow::Result<Exit> {
     if let Err(error) = store.reap() {
-        say(format_args!("tallybook: space is given back later: {error}"));
+        say(format_args!("tallybook: space could not be given back: {error}"));
     }
     store.close()?;
     Ok(Exit::Success)
@@ -204,12 +204,16 @@ fn verify(arguments: &FileStoreArguments, command: &VerifyFilesArguments) -> any
     let report = store.verify(options, &mut |done, total| progress.update(done, total))?;
     drop(progress);
     let exit = print_verified(arguments.json, &report)?;
-    finish(&store)?;
+    // What is to be freed was not read by that.
+    store.reap()?;
+    store.close()?;
     Ok(exit)
 }
 
 fn print_verified(is_json: bool, report: &VerifyReport) -> anyhow::Result<Exit> {
-    let is_sound = report.damage.is_empty() && report.lost_buckets.is_empty();
+    let is_sound = report.damage.is_empty()
+        && report.lost_buckets.is_empty()
+        && report.unread_buckets.is_empty();
     let printed = match is_json {
         true => print(&verified(report)),
         false => write(|out| report::write_verified(out, report)),

@@ -486,6 +486,8 @@ struct VerifiedJson {
     bytes: u64,
     damage: Vec<DamageJson>,
     lost_buckets: Vec<u8>,
+    #[serde(default)]
+    unread_buckets: Vec<u8>,
     entries_restored: u64,
     orphans: u64,
     is_complete: bool,
@@ -497,6 +499,8 @@ struct DamageJson {
     size: u64,
     offset: u64,
     what: String,
+    #[serde(default)]
+    is_unread: bool,
 }
 
 impl VerifiedJson {
@@ -506,12 +510,14 @@ impl VerifiedJson {
             size: damage.size,
             offset: damage.offset,
             what: damage.what,
+            is_unread: damage.is_unread,
         });
         VerifyReport {
             files: self.files,
             bytes: self.bytes,
             damage: damage.collect(),
             lost_buckets: self.lost_buckets,
+            unread_buckets: self.unread_buckets,
             entries_restored: self.entries_restored,
             orphans: self.orphans,
             is_complete: self.is_complete,

@@ -106,19 +106,20 @@ pub(super) fn write_verified(out: &mut Output, report: &VerifyReport) -> io::Res
     for bucket in &report.lost_buckets {
         writeln!(out, "lost: bucket {bucket}")?;
     }
+    for bucket in &report.unread_buckets {
+        writeln!(out, "unread: bucket {bucket} could not be read through")?;
+    }
     for damage in &report.damage {
         let name = escape(damage.name.as_bytes());
-        writeln!(
-            out,
-            "damaged: {name} at byte {} of {}: {}",
-            damage.offset, damage.size, damage.what
-        )?;
+        let kind = if damage.is_unread { "unread" } else { "damaged" };
+        let (offset, size, what) = (damage.offset, damage.size, &damage.what);
+        writeln!(out, "{kind}: {name} at byte {offset} of {size}: {what}")?;
     }
     if report.entries_restored > 0 {
         writeln!(out, "{} entries put back into their buckets", report.entries_restored)?;
     }
     if report.orphans > 0 {
-        writeln!(out, "{} leftovers of interrupted writes are freed", report.orphans)?;
+        writeln!(out, "{} leftovers of interrupted writes were freed", report.orphans)?;
     }
     match report.damage.len() {
         0 => writeln!(out, "no damage")?,

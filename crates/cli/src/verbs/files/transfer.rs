@@ -111,7 +111,13 @@ pub(super) fn deliver(
     path: Option<&Path>,
     copy: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    match path.filter(|path| path.as_os_str() != "-") {
+    // By these names it is standard output that is meant, and not the file that it may be.
+    let is_output = |path: &&Path| {
+        ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"]
+            .iter()
+            .any(|name| *path == Path::new(name))
+    };
+    match path.filter(|path| !is_output(path)) {
         Some(path) => replace(path, copy),
         None => copy(&mut Output::new()),
     }
