@@ -51,6 +51,15 @@ fn engine_store(fs: &MemoryFileSystem, name: &str) -> Store {
     Store::open_with(memory_dir().join(name), options, inline(fs.clone())).unwrap()
 }
 
+/// Whether the current version of a file has its entry in the first bucket.
+fn has_entry(memory: &MemoryFileSystem, store: &FileStore, name: &str) -> bool {
+    let image = memory.image().crash(CrashMode::KeepAll, 0);
+    image.set_capacity(None);
+    let version = store.stat(name).unwrap().unwrap().version;
+    let entry = key_layout::entry(name, version);
+    engine_store(&image, "buckets/000-000001").head(&entry).unwrap().is_some()
+}
+
 fn chunk_count(fs: &MemoryFileSystem, bucket: &str) -> usize {
     let prefix = Some(vec![key_layout::CHUNK].into());
     let options = tallybook::ScanOptions { prefix, ..Default::default() };
@@ -97,15 +106,8 @@ fn an_entry_stays_until_the_one_after_it_has_found_room() {
     // No file grows. The catalogue has room in its segment, and a deletion is let use the reserve.
     memory.set_capacity(Some(0));
     let mut large = 0;
-    let lacks_room = |store: &FileStore| {
-        let image = memory.image().crash(CrashMode::KeepAll, 0);
-        image.set_capacity(None);
-        let version = store.stat("file").unwrap().unwrap().version;
-        let entry = key_layout::entry("file", version);
-        engine_store(&image, "buckets/000-000001").head(&entry).unwrap().is_none()
-    };
     // Until what the segment has left is used up.
-    while !lacks_room(&store) {
+    while has_entry(&memory, &store, "file") {
         large += 1;
         let attributes = Some(bytes(large, 60_000).into());
         let options = CopyOptions { attributes, ..CopyOptions::default() };
@@ -132,14 +134,7 @@ fn an_entry_of_a_name_before_stays_until_the_new_one_has_found_room() {
     memory.set_capacity(Some(0));
     let mut renamed = 0;
     let name = |number: u64| format!("name {number}");
-    let lacks_room = |renamed: u64| {
-        let image = memory.image().crash(CrashMode::KeepAll, 0);
-        image.set_capacity(None);
-        let version = store.stat(&name(renamed)).unwrap().unwrap().version;
-        let entry = key_layout::entry(&name(renamed), version);
-        engine_store(&image, "buckets/000-000001").head(&entry).unwrap().is_none()
-    };
-    while !lacks_room(renamed) {
+    while has_entry(&memory, &store, &name(renamed)) {
         renamed += 1;
         let attributes = Some(bytes(renamed, 60_000).into());
         let options = CopyOptions { attributes, ..CopyOptions::default() };
@@ -335,13 +330,8 @@ fn an_entry_that_found_no_room_is_put_once_there_is_some() {
         Fault::errno(28).class(OperationClass::Writes).only(in_journal_of_bucket_0).sticky(),
     );
     let attributes = Some(bytes(1, 60_000).into());
-    let stat =
-        store.copy("file", "copy", CopyOptions { attributes, ..Default::default() }).unwrap();
-    let has_entry = || {
-        let image = memory.image().crash(CrashMode::KeepAll, 0);
-        let entry = key_layout::entry("copy", stat.version);
-        engine_store(&image, "buckets/000-000001").head(&entry).unwrap().is_some()
-    };
+    store.copy("file", "copy", CopyOptions { attributes, ..Default::default() }).unwrap();
+    let has_entry = || has_entry(&memory, &store, "copy");
     assert!(fs.fired() > 0 && !has_entry());
     std::thread::sleep(Duration::from_millis(500));
     fs.clear();
