@@ -41,7 +41,8 @@ pub enum JournalWriting {
     /// `Written` when the store's durability is `Sync`, and on copy-on-write file systems, else `Mapped`.
     Auto,
     /// Stores into a memory map of a preallocated segment: fastest without syncs. On a copy-on-write file
-    /// system (btrfs, bcachefs, ZFS, F2FS, NILFS, and who knows below overlayfs or FUSE) a full disk then ends the process.
+    /// system (btrfs, bcachefs, ZFS, F2FS, NILFS, and who knows below overlayfs or FUSE) a full disk then
+    /// ends the process.
     Mapped,
     /// `pwrite` of each group: three times faster under `Sync`, and for file systems that can't map.
     Written,

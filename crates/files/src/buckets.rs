@@ -151,12 +151,7 @@ impl Buckets {
         let lost = |what: String| Error::BucketLost { bucket, path: path.clone(), what };
         let options =
             Options { create_if_missing: make, ..engine_options(&self.options, &self.superblock) };
-        // What the disk can't read this time isn't lost: a repair would make the bucket anew.
-        let told = |error| match error {
-            tallybook::Error::InvalidArgument(what) => lost(what),
-            damage @ tallybook::Error::Corruption { .. } => lost(damage.to_string()),
-            other => Error::from(other),
-        };
+        let told = |error| Error::of_store(error, lost);
         let store = Store::open_with(&path, options, self.resources.clone()).map_err(told)?;
         let expected = Identity {
             store: self.superblock.store,

@@ -161,10 +161,7 @@ fn read_catalogue(
                 return Err(lost("a value of it doesn't decode".to_owned()));
             }
             Ok(_) => {}
-            Err(damage @ tallybook::Error::Corruption { .. }) => {
-                return Err(lost(damage.to_string()));
-            }
-            Err(other) => return Err(other.into()),
+            Err(error) => return Err(Error::of_store(error, lost)),
         }
     }
     Ok(catalogue)

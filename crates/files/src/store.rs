@@ -382,11 +382,7 @@ pub(crate) fn open_catalogue(
 ) -> Result<Store> {
     let lost = |what: String| Error::CatalogueLost { path: path.to_owned(), what };
     let options = tallybook::Options { create_if_missing: false, ..catalogue_options(options) };
-    let told = |error| match error {
-        tallybook::Error::InvalidArgument(what) => lost(what),
-        damage @ tallybook::Error::Corruption { .. } => lost(damage.to_string()),
-        other => Error::from(other),
-    };
+    let told = |error| Error::of_store(error, lost);
     let catalogue = Store::open_with(path, options, resources.clone()).map_err(told)?;
     let expected = superblock.catalogue_identity();
     match catalogue.get(&[key_layout::IDENTITY]).map_err(told)? {

@@ -57,11 +57,12 @@ impl Participant for Inner {
             Ok(Compacted::Nothing) => self.collect_one(idle),
             Err(error) => Err(error),
         };
+        let is_over = matches!(worked, Ok(false)) && self.flushes.lock().pending.is_empty();
+        if may_rest && !is_over {
+            self.settled.store(false, Ordering::SeqCst);
+        }
         match worked {
             Ok(true) => {
-                if may_rest {
-                    self.settled.store(false, Ordering::SeqCst);
-                }
                 *self.background_error.lock() = None;
                 self.remove_obsolete();
                 true
@@ -70,9 +71,6 @@ impl Participant for Inner {
                 if idle {
                     let now_ns = self.resources.clock.steady_ns();
                     self.idle_look_ns.store(now_ns, Ordering::Relaxed);
-                }
-                if may_rest && !self.flushes.lock().pending.is_empty() {
-                    self.settled.store(false, Ordering::SeqCst);
                 }
                 if may_rest && self.settled.load(Ordering::SeqCst) {
                     self.resources.spare_chunks.clear();
@@ -86,14 +84,10 @@ impl Participant for Inner {
                 }
                 false
             }
+            // The store is closing.
+            Err(Error::Busy) => false,
             Err(error) => {
-                if may_rest {
-                    self.settled.store(false, Ordering::SeqCst);
-                }
-                // Else the store is closing.
-                if !matches!(error, Error::Busy) {
-                    self.note_background_error(&error);
-                }
+                self.note_background_error(&error);
                 false
             }
         }

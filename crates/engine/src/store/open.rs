@@ -191,7 +191,11 @@ impl Opening<'_> {
         let obsolete = ObsoleteQueue::new();
         let (mut version, old_manifest) = self.recover_manifest(&names, &obsolete)?;
         let beyond = names.iter().filter_map(|(_, kind)| number_of(*kind)).max().unwrap_or(0) + 1;
-        let next_file_number = Arc::new(AtomicU64::new(version.next_file_number.max(beyond)));
+        let next_file_number = version.next_file_number.max(beyond);
+        if next_file_number > file_name::NUMBER_MAX {
+            return Err(Error::corruption(self.dir, 0, "its files have impossible numbers"));
+        }
+        let next_file_number = Arc::new(AtomicU64::new(next_file_number));
         let files = Arc::new(JournalFiles {
             fs: self.resources.fs.clone(),
             dir: self.dir.to_owned(),
@@ -204,9 +208,6 @@ impl Opening<'_> {
         let recovered = &replayed.recovered;
         for segment in &recovered.segments {
             segments.insert(segment.clone());
-        }
-        if next_file_number.load(Ordering::Relaxed) > file_name::NUMBER_MAX {
-            return Err(Error::corruption(self.dir, 0, "its files have impossible numbers"));
         }
         let last_seqno = match fault_points::is_planted(Bug::ReuseSeqNoAfterCrash) {
             true => version.last_seqno,

@@ -12,7 +12,8 @@ use tallybook_files::{
 };
 
 use crate::support::{
-    CHUNK, assert_reads, bytes, in_memory, inline, is_long, memory_dir, reopen, small, write,
+    CHUNK, assert_reads, bytes, engine_store, in_memory, inline, is_long, memory_dir, reopen,
+    small, write,
 };
 
 const NAMES: [&str; 3] = ["first", "second", "third"];
@@ -337,9 +338,7 @@ fn records_that_contradict_each_other_are_refused() {
     ];
     for (at, change) in changes.into_iter().enumerate() {
         let fs = closed_store();
-        let options = Options { create_if_missing: false, ..Options::default() };
-        let path = &directories()[1];
-        let catalogue = Store::open_with(path, options, inline(fs.clone())).unwrap();
+        let catalogue = engine_store(&fs, "catalogue-000001");
         let name_key = key_layout::key(key_layout::NAME, b"second");
         let mut record = FileRecord::decode(&catalogue.get(&name_key).unwrap().unwrap()).unwrap();
         let content_key = key_layout::key(key_layout::CONTENT, &record.content.0);

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tallybook::Resources;
 use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
 use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, SystemClock};
-use tallybook::{Options, Resources, Store};
 use tallybook_files::record::ContentId;
 use tallybook_files::{
     CopyOptions, CreateOptions, Durability, Error, FileStore, OpenOptions, RepairOptions,
@@ -14,7 +14,8 @@ use tallybook_files::{
 };
 
 use crate::support::{
-    CHUNK, assert_reads, bytes, in_memory, inline, lose_catalogue, memory_dir, reopen, small, write,
+    CHUNK, assert_reads, bytes, engine_store, in_memory, inline, lose_catalogue, memory_dir,
+    reopen, small, write,
 };
 
 const EIO: i32 = 5;
@@ -44,11 +45,6 @@ fn in_bucket_0(_: &str, path: &Path) -> bool {
 
 fn in_journal_of_bucket_0(operation: &str, path: &Path) -> bool {
     in_bucket_0(operation, path) && path.extension().is_some_and(|extension| extension == "journal")
-}
-
-fn engine_store(fs: &MemoryFileSystem, name: &str) -> Store {
-    let options = Options { create_if_missing: false, ..Options::default() };
-    Store::open_with(memory_dir().join(name), options, inline(fs.clone())).unwrap()
 }
 
 /// Whether the current version of a file has its entry in the first bucket.

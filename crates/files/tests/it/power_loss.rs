@@ -9,7 +9,7 @@ use tallybook::vfs::faulty::{Fault, FaultError, OperationClass};
 use tallybook::vfs::{
     CrashMode, FaultyFileSystem, FileSystem, MemoryFileSystem, MemoryImage, SystemClock,
 };
-use tallybook::{Options, Resources, ScanOptions, Store};
+use tallybook::{Resources, ScanOptions, Store};
 use tallybook_files::record::FileRecord;
 use tallybook_files::{
     CopyOptions, CreateOptions, Durability, FileStore, OpenOptions, RepairOptions, VerifyOptions,
@@ -17,7 +17,8 @@ use tallybook_files::{
 };
 
 use crate::support::{
-    CHUNK, assert_reads, bytes, in_memory, inline, lose_catalogue, memory_dir, reopen, small,
+    CHUNK, assert_reads, bytes, engine_store, in_memory, inline, lose_catalogue, memory_dir,
+    reopen, small,
 };
 
 /// A version that no store here comes to.
@@ -35,12 +36,6 @@ fn write_at(store: &FileStore, durability: Durability, name: &str, bytes: &[u8])
 
 fn copy_at_sync() -> CopyOptions {
     CopyOptions { durability: Some(Durability::Sync), ..Default::default() }
-}
-
-/// An engine store of the file store that nobody has open.
-fn engine_store(fs: &MemoryFileSystem, name: &str) -> Store {
-    let options = Options { create_if_missing: false, ..Options::default() };
-    Store::open_with(memory_dir().join(name), options, inline(fs.clone())).unwrap()
 }
 
 fn bucket(fs: &MemoryFileSystem) -> Store {

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tallybook::Resources;
 use tallybook::vfs::{FileSystem, ManualClock, MemoryFileSystem};
+use tallybook::{Options, Resources, Store};
 use tallybook_files::{
     CreateOptions, FileStore, OpenOptions, ReferenceId, Result, Stat, WriteOptions,
     resource_options,
@@ -46,6 +46,12 @@ pub(crate) fn in_memory(fs: &MemoryFileSystem, create: CreateOptions) -> FileSto
 /// The store that is in memory.
 pub(crate) fn reopen(fs: &MemoryFileSystem) -> Result<FileStore> {
     FileStore::open_with(memory_dir(), OpenOptions::default(), inline(fs.clone()))
+}
+
+/// An engine store of the file store that nobody has open.
+pub(crate) fn engine_store(fs: &MemoryFileSystem, name: &str) -> Store {
+    let options = Options { create_if_missing: false, ..Options::default() };
+    Store::open_with(memory_dir().join(name), options, inline(fs.clone())).unwrap()
 }
 
 /// Removes what names the catalogue's live manifest.
