@@ -8,6 +8,7 @@
 pub mod error;
 pub mod coding;
 pub mod checksum;
+pub mod salt;
 pub mod key;
 pub mod head;
 pub mod options;

@@ -24,6 +24,7 @@ use crate::input::{Input, part};
 use crate::store;
 
 const NUMBER: u64 = 13;
+const SALT: u64 = 0x7ab1e;
 /// Entries of a table that are walked through.
 const ENTRIES_MAX: usize = 4096;
 
@@ -181,7 +182,7 @@ fn built(compression: Compression, keys: u8) -> Vec<u8> {
     let fs = disk::empty();
     let path = file_name::table(disk::dir(), NUMBER);
     let file = fs.create(&path).expect("a file is made in memory");
-    let options = TableBuilderOptions { block_bytes: 256, compression };
+    let options = TableBuilderOptions { block_bytes: 256, compression, salt: SALT };
     let times = Arc::new(BuildTimes::default());
     let mut builder = TableBuilder::new(file, path.clone(), NUMBER, options, times);
     for number in 0..keys {

@@ -16,6 +16,7 @@ use crate::file_name;
 use crate::head::EntryRef;
 use crate::options::Compression;
 use crate::range_tombstone::RangeTombstone;
+use crate::salt::Salts;
 use crate::sstable::{BuildTimes, BuiltTable, TableBuilder, TableBuilderOptions};
 use crate::vfs::FileSystem;
 
@@ -30,6 +31,8 @@ pub struct OutputOptions {
     pub block_bytes: usize,
     /// Compression of blocks.
     pub compression: Compression,
+    /// Where each file's salt comes from.
+    pub salts: Arc<Salts>,
 }
 
 /// One finished file.
@@ -125,6 +128,7 @@ impl<'a> Output<'a> {
         let options = TableBuilderOptions {
             block_bytes: self.options.block_bytes,
             compression: self.options.compression,
+            salt: self.options.salts.next(),
         };
         Ok((number, TableBuilder::new(file, path, number, options, self.times())))
     }

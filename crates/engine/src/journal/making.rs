@@ -16,6 +16,7 @@ use super::segment::{JournalFiles, Segment};
 use super::segment_header::{SegmentHeader, SegmentType};
 use crate::error::{Error, Result};
 use crate::file_name;
+use crate::salt::Salts;
 use crate::vfs::File;
 
 /// A file whose records are written and synced one by one is zeroed in pieces of this. The page cache holds
@@ -39,8 +40,6 @@ pub struct SegmentOptions {
     pub log_bytes: u64,
     /// Free bytes of the disk that new segments leave to flushes, compactions and deletions.
     pub reserve_bytes: u64,
-    /// Where the salts start from; another for each opening of a store.
-    pub seed: u64,
 }
 
 impl SegmentOptions {
@@ -89,17 +88,18 @@ pub(super) struct SegmentMaker {
     files: Arc<JournalFiles>,
     options: SegmentOptions,
     next_file_number: Arc<AtomicU64>,
-    salts: AtomicU64,
+    salts: Arc<Salts>,
 }
 
 impl SegmentMaker {
-    /// One whose new files take their numbers from `next_file_number`.
+    /// One whose new files take their numbers from `next_file_number`, and every use of a file a salt.
     pub(super) fn new(
         files: Arc<JournalFiles>,
         options: SegmentOptions,
         next_file_number: Arc<AtomicU64>,
+        salts: Arc<Salts>,
     ) -> SegmentMaker {
-        SegmentMaker { files, options, next_file_number, salts: AtomicU64::new(options.seed) }
+        SegmentMaker { files, options, next_file_number, salts }
     }
 
     /// Where the journal's files are.
@@ -119,7 +119,7 @@ impl SegmentMaker {
             let header = SegmentHeader {
                 segment_type: SegmentType::Log,
                 number,
-                salt: Salt::new(self.next_salt()),
+                salt: Salt::new(self.salts.next()),
                 is_recycled: at < returned.len(),
                 index_offset: 0,
                 file_bytes: capacity,
@@ -236,14 +236,5 @@ impl SegmentMaker {
     pub(super) fn remove(&self, path: &Path) {
         self.files.file_cache.forget(path);
         let _ = self.files.fs.remove(path);
-    }
-
-    /// The next of a sequence of well-mixed numbers (SplitMix64, Steele, Lea and Flood 2014).
-    fn next_salt(&self) -> u64 {
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut z = self.salts.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }

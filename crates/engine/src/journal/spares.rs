@@ -18,6 +18,7 @@ use super::segment::{JournalFiles, Segment};
 use crate::error::{Error, Result};
 use crate::file_name;
 use crate::lock::Mutex;
+use crate::salt::Salts;
 use crate::stages::Stage;
 
 /// Segments held ready.
@@ -70,11 +71,13 @@ pub struct SegmentPool {
 }
 
 impl SegmentPool {
-    /// A pool without spares. New files take their numbers from `next_file_number`.
+    /// A pool without spares. New files take their numbers from `next_file_number`, and every use of a file a
+    /// salt.
     pub fn new(
         files: Arc<JournalFiles>,
         options: SegmentOptions,
         next_file_number: Arc<AtomicU64>,
+        salts: Arc<Salts>,
     ) -> SegmentPool {
         let recorder = files.recorder.clone();
         let inner = Inner {
@@ -86,7 +89,7 @@ impl SegmentPool {
             is_resting: false,
         };
         SegmentPool {
-            maker: SegmentMaker::new(files, options, next_file_number),
+            maker: SegmentMaker::new(files, options, next_file_number, salts),
             options,
             scale_bytes: AtomicU64::new(0),
             is_disk_full: AtomicBool::new(false),

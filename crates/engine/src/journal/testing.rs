@@ -18,6 +18,7 @@ use crate::file_cache::FileCache;
 use crate::head::Entry;
 use crate::options::Reading;
 use crate::range_tombstone::RangeTombstone;
+use crate::salt::Salts;
 use crate::stages::Recorder;
 use crate::vfs::{Advice, File, FileSystem, SegmentMap};
 
@@ -366,16 +367,16 @@ impl Bench {
     }
 
     pub(super) fn journal_from(&self, end: JournalPosition, next_seqno: u64) -> TestJournal {
-        self.journal_of(self.options(next_seqno), end, next_seqno)
+        self.journal_of(self.options(), end, next_seqno)
     }
 
     /// A new journal whose files are zeroed before they are written.
     pub(super) fn journal_zeroed_ahead(&self) -> TestJournal {
-        let options = SegmentOptions { zero_ahead: true, ..self.options(1) };
+        let options = SegmentOptions { zero_ahead: true, ..self.options() };
         self.journal_of(options, JournalPosition::default(), 1)
     }
 
-    pub(super) fn options(&self, next_seqno: u64) -> SegmentOptions {
+    pub(super) fn options(&self) -> SegmentOptions {
         SegmentOptions {
             is_mapped: self.is_mapped,
             zero_ahead: false,
@@ -383,8 +384,13 @@ impl Bench {
             segment_bytes_max: SEGMENT_BYTES,
             log_bytes: u64::MAX,
             reserve_bytes: 0,
-            seed: 1_000 + next_seqno,
         }
+    }
+
+    /// A pool whose salts are another opening's for each `next_seqno`.
+    pub(super) fn pool(&self, options: SegmentOptions, next_seqno: u64) -> SegmentPool {
+        let salts = Arc::new(Salts::new(1_000 + next_seqno));
+        SegmentPool::new(self.files.clone(), options, self.next_file_number.clone(), salts)
     }
 
     fn journal_of(
@@ -393,8 +399,7 @@ impl Bench {
         end: JournalPosition,
         next_seqno: u64,
     ) -> TestJournal {
-        let pool = SegmentPool::new(self.files.clone(), options, self.next_file_number.clone());
-        let pool = Arc::new(pool);
+        let pool = Arc::new(self.pool(options, next_seqno));
         let sync = Arc::new(SyncState::new(end.lsn, &self.files.recorder));
         let writer = JournalWriter::new(pool.clone(), sync.clone(), end);
         TestJournal { pool, sync, writer, next_seqno }

@@ -686,9 +686,9 @@ fn segments_grow_with_the_journal() {
         zero_ahead: true,
         segment_bytes_min: 4 << 20,
         segment_bytes_max: 64 << 20,
-        ..bench.options(1)
+        ..bench.options()
     };
-    let pool = SegmentPool::new(bench.files.clone(), options, bench.next_file_number.clone());
+    let pool = bench.pool(options, 1);
     let sizes: Vec<u64> = [0, 15 << 20, 16 << 20, 100 << 20, 128 << 20, u64::MAX]
         .into_iter()
         .map(|scale| {
@@ -709,9 +709,9 @@ fn segments_grow_with_values_and_not_with_a_log_of_what_is_in_tables() {
         segment_bytes_min: 4 << 20,
         segment_bytes_max: 64 << 20,
         log_bytes: 16 << 20,
-        ..bench.options(1)
+        ..bench.options()
     };
-    let pool = SegmentPool::new(bench.files.clone(), options, bench.next_file_number.clone());
+    let pool = bench.pool(options, 1);
     let target_mb = |scale, values, holds_values| {
         pool.set_scale(scale);
         pool.set_dead(0, values);

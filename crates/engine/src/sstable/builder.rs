@@ -40,6 +40,8 @@ pub struct TableBuilderOptions {
     pub block_bytes: usize,
     /// Compression of data blocks that it makes smaller by an eighth.
     pub compression: Compression,
+    /// Seeds every checksum in the table; another number for each.
+    pub salt: u64,
 }
 
 /// Where the time of building tables goes. Adding an entry to an open block is not in it.
@@ -76,6 +78,7 @@ pub struct BuiltTable {
 
 /// Writes one table.
 pub struct TableBuilder {
+    number: u64,
     output: Output,
     times: Arc<BuildTimes>,
     block_bytes: usize,
@@ -108,7 +111,8 @@ impl TableBuilder {
             "block_bytes is 256 to {BLOCK_BYTES_MAX}"
         );
         TableBuilder {
-            output: Output::new(file, path, number, times.clone()),
+            number,
+            output: Output::new(file, path, options.salt, times.clone()),
             times,
             block_bytes: options.block_bytes,
             block: BlockBuilder::default(),
@@ -215,13 +219,13 @@ impl TableBuilder {
         properties.file_bytes = output.offset + rest_bytes as u64;
         encoded.clear();
         properties.encode(&mut encoded);
-        let number = output.number;
         let footer = Footer {
             range_tombstones,
             fences,
             point_index,
             properties: output.section(&encoded)?,
-            number,
+            number: self.number,
+            salt: output.salt,
         };
         output.append(&footer.encode())?;
         let file_bytes = output.finish()?;
@@ -250,8 +254,8 @@ impl TableBuilder {
         let first_key = self.block.first_key().to_vec();
         let start = output.buffer.len();
         self.block.finish(&mut output.buffer);
-        let (number, offset) = (output.number, output.offset);
-        let stored = self.frames.enclose(start, number, offset, &mut output.buffer);
+        let (salt, offset) = (output.salt, output.offset);
+        let stored = self.frames.enclose(start, salt, offset, &mut output.buffer);
         self.fences.add(stored, &first_key);
         output.appended(stored + TRAILER_BYTES)?;
         self.bytes_in_blocks = self.estimated_bytes();
@@ -263,7 +267,7 @@ impl TableBuilder {
 struct Output {
     file: Arc<dyn File>,
     path: PathBuf,
-    number: u64,
+    salt: u64,
     /// Bytes not yet written.
     buffer: Vec<u8>,
     /// Bytes in all, those in the buffer included.
@@ -274,9 +278,9 @@ struct Output {
 }
 
 impl Output {
-    fn new(file: Arc<dyn File>, path: PathBuf, number: u64, times: Arc<BuildTimes>) -> Self {
+    fn new(file: Arc<dyn File>, path: PathBuf, salt: u64, times: Arc<BuildTimes>) -> Self {
         let buffer = Vec::with_capacity(PIECE_BYTES as usize + BLOCK_BYTES_MAX);
-        Output { file, path, number, buffer, offset: 0, started: 0, times }
+        Output { file, path, salt, buffer, offset: 0, started: 0, times }
     }
 
     /// Zeros up to a multiple of `alignment`.
@@ -290,7 +294,7 @@ impl Output {
     fn section(&mut self, raw: &[u8]) -> Result<Section> {
         let bytes = u32::try_from(raw.len()).expect("a section is below 4 GiB");
         let section = Section { offset: self.offset, bytes };
-        encode_plain(raw, self.number, self.offset, &mut self.buffer);
+        encode_plain(raw, self.salt, self.offset, &mut self.buffer);
         self.appended(raw.len() + TRAILER_BYTES)?;
         Ok(section)
     }

@@ -12,8 +12,11 @@ pub(super) const FOOTER_BYTES: usize = 80;
 /// On disk: never change.
 const MAGIC: &[u8; 8] = b"TALLYSST";
 
-/// The newest version of the table format that this code reads, and the one it writes.
-pub(super) const FORMAT_VERSION: u32 = 2;
+/// The version of the table format that is written.
+pub(super) const FORMAT_VERSION: u32 = 3;
+
+/// The version before, which has no salt: the file's number stands for one. It is read.
+const UNSALTED_VERSION: u32 = 2;
 
 /// A part of a table other than a data block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub(super) struct Footer {
     pub(super) properties: Section,
     /// Number of the file.
     pub(super) number: u64,
+    /// Seeds the checksums of the other parts.
+    pub(super) salt: u64,
 }
 
 impl Footer {
@@ -56,7 +61,7 @@ impl Footer {
         }
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&self.salt.to_le_bytes());
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&checksum::crc32c(&out).to_le_bytes());
         out.try_into().expect("a footer has 80 bytes")
@@ -72,9 +77,14 @@ impl Footer {
         if crc != checksum::crc32c(body).to_le_bytes() {
             return Err("the footer's checksum does not match".into());
         }
-        let (footer, version) = Footer::fields(body).expect("the footer has all its fields");
-        if version != FORMAT_VERSION {
-            return Err(format!("table format {version} is not known; this is {FORMAT_VERSION}"));
+        let (mut footer, version) = Footer::fields(body).expect("the footer has all its fields");
+        match version {
+            FORMAT_VERSION => {}
+            UNSALTED_VERSION => footer.salt = footer.number << 32,
+            _ => {
+                let what = format!("table format {version} is not known; this is {FORMAT_VERSION}");
+                return Err(what);
+            }
         }
         let limit = file_bytes.saturating_sub(FOOTER_BYTES as u64);
         let mut free = 0;
@@ -94,15 +104,25 @@ impl Footer {
         let mut section = || Some(Section { offset: decoder.u64()?, bytes: decoder.u32()? });
         let (range_tombstones, fences) = (section()?, section()?);
         let (point_index, properties) = (section()?, section()?);
-        let footer =
-            Footer { range_tombstones, fences, point_index, properties, number: decoder.u64()? };
-        Some((footer, decoder.u32()?))
+        let (number, version, salt) = (decoder.u64()?, decoder.u32()?, decoder.u64()?);
+        Some((Footer { range_tombstones, fences, point_index, properties, number, salt }, version))
     }
 
     /// The sections, in the order of the file.
     pub(super) fn sections(&self) -> [Section; 4] {
         [self.range_tombstones, self.fences, self.point_index, self.properties]
     }
+}
+
+/// A footer as the version before wrote it.
+#[cfg(test)]
+pub(super) fn as_unsalted(footer: &[u8; FOOTER_BYTES]) -> [u8; FOOTER_BYTES] {
+    let mut before = *footer;
+    before[56..60].copy_from_slice(&UNSALTED_VERSION.to_le_bytes());
+    before[60..68].fill(0);
+    let crc = checksum::crc32c(&before[..FOOTER_BYTES - 4]);
+    before[FOOTER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+    before
 }
 
 #[cfg(test)]
@@ -116,6 +136,7 @@ mod tests {
             point_index: Section { offset: 192, bytes: 64 },
             properties: Section { offset: 265, bytes: 30 },
             number: 7,
+            salt: 0x1234_5678_9abc_def0,
         }
     }
 
@@ -123,6 +144,13 @@ mod tests {
     fn a_footer_round_trips() {
         let end = footer().properties.end() + FOOTER_BYTES as u64;
         assert_eq!(Footer::decode(&footer().encode(), end), Ok(footer()));
+    }
+
+    #[test]
+    fn the_version_before_had_the_number_for_a_salt() {
+        let end = footer().properties.end() + FOOTER_BYTES as u64;
+        let before = as_unsalted(&footer().encode());
+        assert_eq!(Footer::decode(&before, end), Ok(Footer { salt: 7 << 32, ..footer() }));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The frame around every part of a table: compression and checksum.
 //!
 //! ```text
-//! stored bytes | u8 compression | u64 xxh3 of both, seeded with file number and offset
+//! stored bytes | u8 compression | u64 xxh3 of both, seeded with the table's salt and the offset
 //! ```
 //!
-//! Invariant: a frame that moved to another offset or file fails its checksum. Bytes leave
-//! `decode` only after their checksum matched.
+//! Invariant: a frame that moved to another offset or file fails its checksum, also to one that has the same
+//! number in another store or had it before. Bytes leave `decode` only after their checksum matched.
 
 use std::cell::RefCell;
 
@@ -32,8 +32,8 @@ const ZSTD: u8 = 2;
 /// Bytes in front of compressed ones: the raw size.
 const SIZE_BYTES: usize = 4;
 
-fn seed(number: u64, offset: u64) -> u64 {
-    (number << 32) ^ offset
+fn seed(salt: u64, offset: u64) -> u64 {
+    salt ^ offset
 }
 
 /// What is wrong with a frame.
@@ -78,7 +78,7 @@ impl FrameEncoder {
     pub(super) fn enclose(
         &mut self,
         start: usize,
-        number: u64,
+        salt: u64,
         offset: u64,
         out: &mut Vec<u8>,
     ) -> usize {
@@ -90,7 +90,7 @@ impl FrameEncoder {
             }
             None => NONE,
         };
-        enclose_stored(start, kind, number, offset, out)
+        enclose_stored(start, kind, salt, offset, out)
     }
 
     /// Compresses into `buffer`; `None` unless it saves at least an eighth.
@@ -114,28 +114,28 @@ impl FrameEncoder {
 }
 
 /// Appends the frame of bytes that are never compressed; answers their number.
-pub(super) fn encode_plain(raw: &[u8], number: u64, offset: u64, out: &mut Vec<u8>) -> usize {
-    encode_stored(raw, NONE, number, offset, out)
+pub(super) fn encode_plain(raw: &[u8], salt: u64, offset: u64, out: &mut Vec<u8>) -> usize {
+    encode_stored(raw, NONE, salt, offset, out)
 }
 
 /// Appends the frame of bytes that are stored in this way; answers their number.
 pub(super) fn encode_stored(
     stored: &[u8],
     kind: u8,
-    number: u64,
+    salt: u64,
     offset: u64,
     out: &mut Vec<u8>,
 ) -> usize {
     let start = out.len();
     out.extend_from_slice(stored);
-    enclose_stored(start, kind, number, offset, out)
+    enclose_stored(start, kind, salt, offset, out)
 }
 
 /// Makes the frame of what `out` holds from `start` on; answers the number of stored bytes.
-fn enclose_stored(start: usize, kind: u8, number: u64, offset: u64, out: &mut Vec<u8>) -> usize {
+fn enclose_stored(start: usize, kind: u8, salt: u64, offset: u64, out: &mut Vec<u8>) -> usize {
     let stored = out.len() - start;
     out.push(kind);
-    let checksum = xxh3_64_with_seed(&out[start..], seed(number, offset));
+    let checksum = xxh3_64_with_seed(&out[start..], seed(salt, offset));
     out.extend_from_slice(&checksum.to_le_bytes());
     stored
 }
@@ -146,8 +146,8 @@ pub(super) fn is_plain(frame: &[u8]) -> bool {
 }
 
 /// Checks a frame and answers its raw bytes: a slice of `frame`, or decompressed.
-pub(super) fn decode(frame: Bytes, number: u64, offset: u64) -> Result<Bytes, FrameError> {
-    match check(&frame, number, offset)? {
+pub(super) fn decode(frame: Bytes, salt: u64, offset: u64) -> Result<Bytes, FrameError> {
+    match check(&frame, salt, offset)? {
         NONE => {
             let len = frame.len() - TRAILER_BYTES;
             Ok(frame.slice(..len))
@@ -157,11 +157,11 @@ pub(super) fn decode(frame: Bytes, number: u64, offset: u64) -> Result<Bytes, Fr
 }
 
 /// Checks the checksum of a frame; answers the compression byte.
-pub(super) fn check(frame: &[u8], number: u64, offset: u64) -> Result<u8, FrameError> {
+pub(super) fn check(frame: &[u8], salt: u64, offset: u64) -> Result<u8, FrameError> {
     let split = frame.len().checked_sub(8).ok_or(FrameError::Malformed)?;
     let (covered, checksum) = frame.split_at(split);
     let kind = *covered.last().ok_or(FrameError::Malformed)?;
-    let expected = xxh3_64_with_seed(covered, seed(number, offset));
+    let expected = xxh3_64_with_seed(covered, seed(salt, offset));
     let matches = checksum == expected.to_le_bytes() || is_planted(Bug::SkipChecksum);
     if matches { Ok(kind) } else { Err(FrameError::Checksum) }
 }

@@ -137,14 +137,14 @@ pub fn range_deletions(section: &[u8]) -> bool {
 
 /// Bytes as they are stored, in a frame whose checksum is right.
 pub fn frame(stored: &[u8], kind: u8) -> bool {
-    let (number, offset) = (7, 4096);
+    let (salt, offset) = (7 << 32, 4096);
     let mut framed = Vec::new();
-    frame::encode_stored(stored, kind, number, offset, &mut framed);
-    let Ok(raw) = frame::decode(Bytes::from(framed.clone()), number, offset) else {
+    frame::encode_stored(stored, kind, salt, offset, &mut framed);
+    let Ok(raw) = frame::decode(Bytes::from(framed.clone()), salt, offset) else {
         return false;
     };
     assert!(raw.len() <= RAW_BYTES_MAX || frame::is_plain(&framed));
-    let elsewhere = frame::decode(Bytes::from(framed), number, offset + 8);
+    let elsewhere = frame::decode(Bytes::from(framed), salt, offset + 8);
     assert!(elsewhere.is_err(), "a frame is sound at its own offset only");
     true
 }

@@ -52,8 +52,9 @@ impl Table {
         reading: Reading,
         cache: Arc<BlockCache>,
     ) -> Result<Table> {
-        let (mut source, file) = open_source(files, path, number, file_bytes, reading, cache)?;
+        let (mut source, file) = open_source(files, path, file_bytes, reading, cache)?;
         let footer = read_footer(&source, number, file_bytes)?;
+        source.set_salt(footer.salt);
         let data_bytes = footer.range_tombstones.offset;
         file.advise(Advice::WillNeed, data_bytes, file_bytes - data_bytes);
         let properties = read_properties(&source, &footer, file_bytes)?;
@@ -324,7 +325,6 @@ impl Table {
 fn open_source(
     files: &Arc<FileCache>,
     path: PathBuf,
-    number: u64,
     file_bytes: u64,
     reading: Reading,
     cache: Arc<BlockCache>,
@@ -345,9 +345,9 @@ fn open_source(
     let source = match reading {
         Reading::Mapped => {
             let map = file.map(file_bytes).map_err(|source| Error::io("map", &path, source))?;
-            TableSource::mapped(map, files.clone(), path, number, cache)
+            TableSource::mapped(map, files.clone(), path, cache)
         }
-        Reading::Pread => TableSource::pread(files.clone(), path, number, cache),
+        Reading::Pread => TableSource::pread(files.clone(), path, cache),
     };
     Ok((source, file))
 }

@@ -106,7 +106,8 @@ impl BlockBytes<'_> {
 pub(super) struct TableSource {
     bytes: SourceBytes,
     path: PathBuf,
-    number: u64,
+    /// Seeds the checksums, once the footer told it.
+    salt: u64,
     cache: Arc<BlockCache>,
     table_id: u64,
     block_count: usize,
@@ -128,27 +129,26 @@ impl TableSource {
         map: Bytes,
         files: Arc<FileCache>,
         path: PathBuf,
-        number: u64,
         cache: Arc<BlockCache>,
     ) -> Self {
         let map = handles_of(map);
         let bytes = SourceBytes::Mapped { map, verified: Box::default(), files };
-        TableSource::new(bytes, path, number, cache)
+        TableSource::new(bytes, path, cache)
     }
 
     /// A file that is read.
-    pub(super) fn pread(
-        files: Arc<FileCache>,
-        path: PathBuf,
-        number: u64,
-        cache: Arc<BlockCache>,
-    ) -> Self {
-        TableSource::new(SourceBytes::Pread(files), path, number, cache)
+    pub(super) fn pread(files: Arc<FileCache>, path: PathBuf, cache: Arc<BlockCache>) -> Self {
+        TableSource::new(SourceBytes::Pread(files), path, cache)
     }
 
-    fn new(bytes: SourceBytes, path: PathBuf, number: u64, cache: Arc<BlockCache>) -> Self {
+    fn new(bytes: SourceBytes, path: PathBuf, cache: Arc<BlockCache>) -> Self {
         let (table_id, blocks) = (next_table_id(), OnceLock::new());
-        TableSource { bytes, path, number, cache, table_id, block_count: 0, blocks }
+        TableSource { bytes, path, salt: 0, cache, table_id, block_count: 0, blocks }
+    }
+
+    /// Says what seeds the checksums. Requires: nothing but the footer was read.
+    pub(super) fn set_salt(&mut self, salt: u64) {
+        self.salt = salt;
     }
 
     /// Says how many blocks there are, once that is known.
@@ -253,7 +253,7 @@ impl TableSource {
 
     /// Checks a frame that was read as a part of a larger piece; answers its raw bytes.
     pub(super) fn decode(&self, frame: Bytes, handle: BlockHandle) -> Result<Bytes> {
-        match frame::decode(frame, self.number, handle.offset) {
+        match frame::decode(frame, self.salt, handle.offset) {
             Ok(raw) => Ok(raw),
             // The piece may have been damaged on its way into memory, so the frame is read again.
             Err(_) => self.verified(handle, true),
@@ -279,7 +279,7 @@ impl TableSource {
         if !frame::is_plain(framed) {
             return Ok(None);
         }
-        frame::check(framed, self.number, handle.offset)
+        frame::check(framed, self.salt, handle.offset)
             .map_err(|error| self.corruption(handle.offset, error.what()))?;
         // Threads that come at once verify twice; nothing else hangs on the bit.
         word.fetch_or(bit, Ordering::Relaxed);
@@ -315,7 +315,7 @@ impl TableSource {
         loop {
             let frame = self.read(handle.offset, handle.frame_bytes, wait)?;
             attempts -= 1;
-            match frame::decode(frame, self.number, handle.offset) {
+            match frame::decode(frame, self.salt, handle.offset) {
                 Ok(raw) => return Ok(raw),
                 Err(FrameError::Checksum) if attempts > 0 => continue,
                 Err(error) => return Err(self.corruption(handle.offset, error.what())),

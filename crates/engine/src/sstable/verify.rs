@@ -10,7 +10,7 @@
 use crate::error::Error;
 use crate::head::{BodyRef, EntryRef};
 use crate::key::{self, SeqNo};
-use crate::sstable::footer::FOOTER_BYTES;
+use crate::sstable::footer::{FOOTER_BYTES, Footer};
 use crate::sstable::point_index::Place;
 use crate::sstable::reader::Table;
 use crate::sstable::source::Purpose;
@@ -71,9 +71,14 @@ impl Verifier<'_> {
     }
 
     fn check_sections(&mut self) {
-        let end = self.table.file_bytes() - FOOTER_BYTES as u64;
+        let file_bytes = self.table.file_bytes();
+        let end = file_bytes - FOOTER_BYTES as u64;
+        let is_as_opened = |bytes: &[u8]| {
+            let bytes = bytes.try_into().expect("as many bytes as were asked for");
+            Footer::decode(bytes, file_bytes).is_ok_and(|footer| footer == self.table.footer)
+        };
         match self.table.source.bare(end, FOOTER_BYTES) {
-            Ok(footer) if footer[..] == self.table.footer.encode() => {}
+            Ok(footer) if is_as_opened(&footer) => {}
             Ok(_) => self.found(end, "the footer is not what it was when the table was opened"),
             Err(error) => self.found_error(end, error),
         }

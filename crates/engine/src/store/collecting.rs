@@ -80,7 +80,7 @@ impl Inner {
         trace: &mut Trace<'_>,
     ) -> Result<Collected> {
         let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
-        let writer = CollectedWriter::new(self.pool.files().clone(), number, self.salt())?;
+        let writer = CollectedWriter::new(self.pool.files().clone(), number, self.salts.next())?;
         let mut collector = Collector::new(self, state, snapshots, writer);
         stored_values::each(state, picked, place, &self.cancel, &mut |value| {
             collector.copy_if_live(value)
@@ -150,13 +150,6 @@ impl Inner {
             self.obsolete.push(path);
         }
         Ok(())
-    }
-
-    /// A number that differs from one file to the next.
-    fn salt(&self) -> u64 {
-        let clock = &self.resources.clock;
-        let mixed = clock.steady_ns() ^ clock.now_ms().rotate_left(40);
-        crate::key::hash(&(mixed ^ self.next_file_number.load(Ordering::Relaxed)).to_le_bytes())
     }
 }
 

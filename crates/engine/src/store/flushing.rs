@@ -250,6 +250,7 @@ impl Inner {
             },
             block_bytes: self.options.block_bytes,
             compression: self.options.compression[level],
+            salts: self.salts.clone(),
         }
     }
 

@@ -25,6 +25,7 @@ use crate::memtable::{Memtable, MemtableWriter};
 use crate::obsolete::ObsoleteQueue;
 use crate::options::Options;
 use crate::resources::{Participant, Resources, Work};
+use crate::salt::Salts;
 use crate::stages::Recorder;
 use crate::stall::{self, Throttle};
 use crate::version::Version;
@@ -74,6 +75,7 @@ pub(crate) struct Inner {
     /// One edit at a time.
     pub(super) tree: lock::Mutex<Tree>,
     pub(super) next_file_number: Arc<AtomicU64>,
+    pub(super) salts: Arc<Salts>,
     pub(super) obsolete: Arc<ObsoleteQueue>,
 
     /// Memtables on their way out, oldest first.

@@ -36,6 +36,7 @@ use crate::memtable::MemtableWriter;
 use crate::obsolete::ObsoleteQueue;
 use crate::options::{Durability, JournalWriting, Options};
 use crate::resources::{Participant, Resources, Work};
+use crate::salt::Salts;
 use crate::stages::{Recorder, Stage};
 use crate::version::Version;
 
@@ -96,6 +97,7 @@ impl Inner {
             retired: Mutex::default(),
             tree: lock::Mutex::new(Stage::LockTree, &recorder, Tree { manifest }),
             next_file_number: found.next_file_number,
+            salts: found.salts,
             obsolete: found.obsolete,
             flushes: lock::Mutex::new(Stage::LockFlushes, &recorder, flushes),
             flush_ended: Condvar::new(),
@@ -174,6 +176,7 @@ struct Found {
     last_seqno: SeqNo,
     pool: Arc<SegmentPool>,
     next_file_number: Arc<AtomicU64>,
+    salts: Arc<Salts>,
     obsolete: Arc<ObsoleteQueue>,
 }
 
@@ -224,7 +227,8 @@ impl Opening<'_> {
         self.remove_unnamed(&names, &version, recovered, old_manifest);
         // As the new manifest says.
         version.journal_synced = recovered.end;
-        let pool = Arc::new(self.segment_pool(&files, &next_file_number));
+        let salts = Arc::new(self.salts(&next_file_number));
+        let pool = Arc::new(self.segment_pool(&files, &next_file_number, &salts));
         // Before the spares come back: those of another size would be removed.
         pool.set_scale(recovered.end.lsn);
         tell_pool(&pool, &version);
@@ -239,6 +243,7 @@ impl Opening<'_> {
             last_seqno,
             pool,
             next_file_number,
+            salts,
             obsolete,
         })
     }
@@ -403,6 +408,7 @@ impl Opening<'_> {
         &self,
         files: &Arc<JournalFiles>,
         next_file_number: &Arc<AtomicU64>,
+        salts: &Arc<Salts>,
     ) -> SegmentPool {
         let is_sync = self.options.durability == Durability::Sync;
         let is_mapped = match self.options.journal_writing {
@@ -410,13 +416,6 @@ impl Opening<'_> {
             JournalWriting::Mapped => true,
             JournalWriting::Written => false,
         };
-        // Differs from one opening to the next, and from one store to another.
-        let clock = &self.resources.clock;
-        let place = hash(self.dir.as_os_str().as_encoded_bytes());
-        let seed = place
-            ^ clock.now_ms().rotate_left(32)
-            ^ clock.steady_ns()
-            ^ next_file_number.load(Ordering::Relaxed);
         // Room for a memtable's tables, on a small disk less. A disk that doesn't tell has none to keep.
         let available = self.resources.fs.available_bytes(self.dir).unwrap_or(0);
         let reserve_bytes = (self.options.memtable_bytes as u64).min(available / 16);
@@ -428,9 +427,19 @@ impl Opening<'_> {
             segment_bytes_max: self.options.segment_bytes_max,
             log_bytes: LOG_MEMTABLES * self.options.memtable_bytes as u64,
             reserve_bytes,
-            seed,
         };
-        SegmentPool::new(files.clone(), options, next_file_number.clone())
+        SegmentPool::new(files.clone(), options, next_file_number.clone(), salts.clone())
+    }
+
+    /// Salts that differ from one opening to the next, and from one store to another.
+    fn salts(&self, next_file_number: &AtomicU64) -> Salts {
+        let clock = &self.resources.clock;
+        let place = hash(self.dir.as_os_str().as_encoded_bytes());
+        let seed = place
+            ^ clock.now_ms().rotate_left(32)
+            ^ clock.steady_ns()
+            ^ next_file_number.load(Ordering::Relaxed);
+        Salts::new(seed)
     }
 }
 

@@ -190,3 +190,54 @@ fn an_unreadable_file_is_an_io_error() {
         assert!(matches!(fixture.try_open(reading), Err(Error::Io { op: "open", .. })));
     }
 }
+
+/// The same table with another salt.
+fn salted(model: &Model, salt: u64) -> Fixture {
+    let fs = TestFs::new();
+    let options = TableBuilderOptions { block_bytes: 256, compression: Compression::None, salt };
+    let mut builder = salted_builder(&fs, options);
+    for ((key, _), entry) in model {
+        builder.add(key, &entry.by_ref()).unwrap();
+    }
+    Fixture::finish(fs, builder)
+}
+
+#[test]
+fn a_block_of_a_table_that_had_the_number_before_is_damage() {
+    let mut model = numbered("key", 30);
+    let old = salted(&model, SALT + 1).fs.contents(path());
+    for entry in model.values_mut() {
+        let Body::Inline(value) = &entry.body else { unreachable!("all are inline") };
+        entry.body = Body::Inline(vec![b'x'; value.len()].into());
+    }
+    let fixture = salted(&model, SALT);
+    let now = fixture.fs.contents(path());
+    assert_eq!(old.len(), now.len(), "all lies where it lay in the table before");
+    let data_bytes = fixture.open(Reading::Pread).footer.range_tombstones.offset as usize;
+
+    fixture.fs.set_contents(path(), &[&old[..data_bytes], &now[data_bytes..]].concat());
+    for reading in READINGS {
+        let table = fixture.open(reading);
+        for (key, seqno) in model.keys() {
+            expect_corruption(get(&table, key, seqno.0), "a block of before");
+        }
+        assert!(!table.verify(&mut |_| {}).is_empty());
+    }
+}
+
+#[test]
+fn a_table_of_the_format_before_is_read() {
+    let model = numbered("key", 30);
+    let fixture = salted(&model, NUMBER << 32);
+    let mut contents = fixture.fs.contents(path());
+    let footer = contents.last_chunk_mut().unwrap();
+    *footer = footer::as_unsalted(footer);
+    fixture.fs.set_contents(path(), &contents);
+    for reading in READINGS {
+        let table = fixture.open(reading);
+        for ((key, seqno), entry) in &model {
+            assert_eq!(get(&table, key, seqno.0).unwrap().as_ref(), Some(entry));
+        }
+        assert!(table.verify(&mut |_| {}).is_empty());
+    }
+}

@@ -37,6 +37,7 @@ struct Fixture {
 }
 
 const NUMBER: u64 = 13;
+const SALT: u64 = 0x5a17_5a17_5a17_5a17;
 
 fn path() -> &'static Path {
     Path::new("000013.sst")
@@ -81,7 +82,10 @@ impl Fixture {
 }
 
 fn builder(fs: &Arc<TestFs>, block_bytes: usize, compression: Compression) -> TableBuilder {
-    let options = TableBuilderOptions { block_bytes, compression };
+    salted_builder(fs, TableBuilderOptions { block_bytes, compression, salt: SALT })
+}
+
+fn salted_builder(fs: &Arc<TestFs>, options: TableBuilderOptions) -> TableBuilder {
     TableBuilder::new(
         fs.create(path()).unwrap(),
         PathBuf::from(path()),
