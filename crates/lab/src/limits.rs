@@ -30,6 +30,8 @@ const STRIDE_BYTES: usize = PAGE_BYTES + LINE_BYTES;
 const SMALL_BYTES: usize = 128;
 /// What an error calls a file without a name.
 const SCRATCH: &str = "a file to measure the disk with";
+/// The rate of the writer beside `readwhilewriting`.
+const DUE_EACH: Duration = Duration::from_micros(50);
 /// Written at once when much is.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -124,12 +126,14 @@ pub fn measure(directory: &Path, size: &Size, tell: &mut dyn FnMut(Limit)) -> Re
 
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     for threads in [cores, cores + 1] {
-        let Gaps { longest, per_second } = gaps(threads, size.busy);
+        let Gaps { longest, per_second, late } = gaps(threads, size.busy);
         let who = format!("{threads} busy threads on {cores} cores");
         let ns = longest.as_nanos() as f64;
         tell(Limit { what: format!("longest wait of {who}"), figure: Figure::Nanoseconds(ns) });
         let what = format!("waits of more than a millisecond of {who}, all together");
         tell(Limit { what, figure: Figure::PerSecond(per_second) });
+        let what = format!("what is due each 50 us to one of {who}: 99.9th percentile late by");
+        tell(Limit { what, figure: Figure::Nanoseconds(late) });
     }
     Ok(())
 }
@@ -272,28 +276,40 @@ fn stream(new_file: &dyn Fn() -> Result<File>, bytes: usize) -> Result<[f64; 2]>
 struct Gaps {
     longest: Duration,
     per_second: f64,
+    /// By how many nanoseconds one in a thousand things that are due regularly is late, on the thread that was
+    /// held up least.
+    late: f64,
 }
 
 fn gaps(threads: usize, busy: Duration) -> Gaps {
-    let look = || {
-        let started = Instant::now();
-        let (mut last, mut longest, mut count) = (started, Duration::ZERO, 0u64);
-        while last - started < busy {
-            let now = Instant::now();
-            longest = longest.max(now - last);
-            count += u64::from(now - last > Duration::from_millis(1));
-            last = now;
-        }
-        (longest, count)
-    };
-    let looked: Vec<_> = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|_| scope.spawn(look)).collect();
+    let looked: Vec<Gaps> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(|| gaps_of_one(busy))).collect();
         running.into_iter().map(|one| one.join().expect("who looks at the clock ends")).collect()
     });
-    Gaps {
-        longest: looked.iter().map(|one| one.0).max().unwrap_or_default(),
-        per_second: looked.iter().map(|one| one.1).sum::<u64>() as f64 / busy.as_secs_f64(),
+    let both = |a: Gaps, b: Gaps| Gaps {
+        longest: a.longest.max(b.longest),
+        per_second: a.per_second + b.per_second,
+        late: a.late.min(b.late),
+    };
+    looked.into_iter().reduce(both).expect("one thread at least")
+}
+
+fn gaps_of_one(busy: Duration) -> Gaps {
+    let started = Instant::now();
+    let (mut last, mut longest, mut count) = (started, Duration::ZERO, 0u64);
+    let (mut due, mut late) = (started + DUE_EACH, Vec::new());
+    while last - started < busy {
+        let now = Instant::now();
+        longest = longest.max(now - last);
+        count += u64::from(now - last > Duration::from_millis(1));
+        last = now;
+        while due <= now {
+            late.push((now - due).as_nanos() as f64);
+            due += DUE_EACH;
+        }
     }
+    let late = quantile(&late, 0.999).expect("something was due");
+    Gaps { longest, per_second: count as f64 / busy.as_secs_f64(), late }
 }
 
 /// A file without a name: it goes when it is closed, however that comes.
@@ -324,7 +340,7 @@ mod tests {
         };
         let mut told = Vec::new();
         measure(directory.path(), &size, &mut |limit| told.push(limit)).unwrap();
-        assert_eq!(told.len(), 15);
+        assert_eq!(told.len(), 17);
         let ns = |what: &str| {
             let limit = told.iter().find(|limit| limit.what.contains(what)).unwrap();
             let Figure::Nanoseconds(ns) = limit.figure else { panic!("{what} is a time") };
