@@ -87,6 +87,17 @@ pub enum BodyRef<'a> {
     Delete,
 }
 
+impl BodyRef<'_> {
+    /// Bytes of the value, wherever it is.
+    pub fn value_bytes(&self) -> u64 {
+        match self {
+            BodyRef::Inline(value) => value.len() as u64,
+            BodyRef::Ref(pointer) => u64::from(pointer.length),
+            BodyRef::Delete => 0,
+        }
+    }
+}
+
 /// Whether what has this expiry, as of [`EntryRef::expiry`], is a value as of `now_ms`, which is asked for if it
 /// matters.
 #[inline]

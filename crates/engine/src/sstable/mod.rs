@@ -21,6 +21,7 @@ mod builder;
 mod source;
 mod reader;
 mod iter;
+mod expiry;
 mod verify;
 mod inspect;
 #[cfg(feature = "fuzzing")]

@@ -6,7 +6,7 @@
 //! Invariant: damage is an error, never an absent key.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::block_cache::BlockCache;
 use crate::coding::Decoder;
@@ -38,6 +38,8 @@ pub struct Table {
     properties: Properties,
     range_tombstones: RangeTombstones,
     file_bytes: u64,
+    /// See `largely_expired_at_ms`.
+    pub(super) largely_expired: OnceLock<u64>,
 }
 
 impl Table {
@@ -83,6 +85,7 @@ impl Table {
             properties,
             range_tombstones: RangeTombstones::new(range_tombstones),
             file_bytes,
+            largely_expired: OnceLock::new(),
         })
     }
 

@@ -456,6 +456,41 @@ mod tests {
         assert!(none < half / 2, "{none} of {half} bytes");
     }
 
+    /// A few that expire much later: neither the first nor the last expiry of the table says what is dead.
+    #[test]
+    fn what_expires_in_a_table_of_what_does_so_later_is_given_back() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = open(&fs, &clock, Options::default());
+        let now_ms = || store.inner.resources.clock.now_ms();
+        let from_ms = now_ms();
+        for key in 0..20_000u32 {
+            let seconds = if key % 1000 == 0 { 1_000_000 } else { 100 + u64::from(key % 3) * 100 };
+            let options = crate::WriteOptions {
+                expires_at_ms: from_ms + seconds * 1000,
+                ..Default::default()
+            };
+            store.put_with(&key.to_be_bytes(), &[7; 100], &options).unwrap();
+        }
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+        let rests_at = |seconds: u64| {
+            clock.advance(Duration::from_millis(from_ms + seconds * 1000 - now_ms()));
+            for _ in 0..20 {
+                clock.advance(Duration::from_millis(400));
+                store.inner.tick();
+                while store.inner.flush_step() || store.inner.compaction_step() {}
+            }
+            assert!(store.inner.settled.load(Ordering::Relaxed));
+            store.inner.state.load().version.table_bytes()
+        };
+        let all = rests_at(10);
+        for (seconds, thirds) in [(100, 2), (200, 1), (300, 0)] {
+            let left = rests_at(seconds);
+            let most = all / 3 * thirds + all / 10;
+            assert!(left < most, "{left} of {all} bytes after {seconds} s");
+        }
+        assert_eq!(store.range(crate::ScanOptions::default()).unwrap().count(), 20);
+    }
+
     #[test]
     fn a_tick_tells_when_the_next_may_have_something_to_do() {
         let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));

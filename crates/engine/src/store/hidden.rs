@@ -29,7 +29,8 @@ const ENTRIES_PER_PLACE: usize = 8;
 const OVERHEAD_BYTES: u64 = 16;
 
 impl Inner {
-    /// As `hidden`, looked into once for each version, and again when the last of a table has expired. What
+    /// As `hidden`, looked into once for each version, and again when more of a table has
+    /// expired. What
     /// can't be read is for a merge to tell of, so it counts as hidden. Requires: of one version always with
     /// the same `little`.
     pub(super) fn hidden_once(&self, version: &Arc<Version>, little: Hidden) -> Hidden {
@@ -88,7 +89,7 @@ impl Inner {
                 sampled += 1;
                 let mut add = |body: &BodyRef<'_>| {
                     hidden.entries += 1;
-                    hidden.bytes += user_key.len() as u64 + value_bytes(body) + OVERHEAD_BYTES;
+                    hidden.bytes += user_key.len() as u64 + body.value_bytes() + OVERHEAD_BYTES;
                 };
                 if !entry.is_live(now_ms) {
                     add(&entry.body);
@@ -102,14 +103,6 @@ impl Inner {
             }
         }
         Ok((hidden, sampled))
-    }
-}
-
-fn value_bytes(body: &BodyRef<'_>) -> u64 {
-    match body {
-        BodyRef::Inline(value) => value.len() as u64,
-        BodyRef::Ref(pointer) => u64::from(pointer.length),
-        BodyRef::Delete => 0,
     }
 }
 

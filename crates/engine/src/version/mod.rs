@@ -142,12 +142,11 @@ impl Version {
         self.runs().flat_map(|(level, run)| run.tables.iter().map(move |table| (level, table)))
     }
 
-    /// Whether the last entry of a table that expires does so after one moment and by another.
+    /// Whether the first or the last entry of a table that expires does so after one moment and by another, or
+    /// the one with which a merge pays, as far as that is known.
     pub fn expires_within(&self, after_ms: u64, by_ms: u64) -> bool {
-        self.tables().any(|(_, table)| {
-            let expires_at_ms = table.properties.expires_at_ms_max;
-            after_ms < expires_at_ms && expires_at_ms <= by_ms
-        })
+        self.tables()
+            .any(|(_, table)| table.expiries().any(|at_ms| after_ms < at_ms && at_ms <= by_ms))
     }
 
     /// Bytes of all tables.

@@ -124,6 +124,24 @@ impl LiveTable {
         self.table.as_ref().expect("a table that is read is open")
     }
 
+    /// Whether so much has expired that it should be written anew; of what wasn't opened, all that expires.
+    pub fn is_largely_expired(&self, now_ms: u64) -> bool {
+        let Properties { expiring, expires_at_ms_min, expires_at_ms_max, .. } = *self.properties;
+        let has_begun = expiring > 0 && expires_at_ms_min <= now_ms;
+        let is_enough = || match &self.table {
+            Some(table) => table.largely_expired_at_ms() <= now_ms,
+            None => false,
+        };
+        has_begun && (expires_at_ms_max <= now_ms || is_enough())
+    }
+
+    /// When some of it expires that it matters to look at again.
+    pub fn expiries(&self) -> impl Iterator<Item = u64> {
+        let properties = &self.properties;
+        let known = self.table.as_ref().and_then(|table| table.largely_expired_if_known());
+        [properties.expires_at_ms_min, properties.expires_at_ms_max].into_iter().chain(known)
+    }
+
     /// The deleted ranges within the visible bounds.
     pub fn range_tombstones(&self) -> impl Iterator<Item = RangeTombstone> + '_ {
         self.table().range_tombstones().iter().cloned().filter_map(|mut tombstone| {

@@ -38,16 +38,16 @@ pub(super) fn is_expired(table: &TableMeta, now_ms: u64) -> bool {
 
 /// Whether a merge at the bottom would drop some of the table: what was clipped off; or what hides, is
 /// hidden or has expired, any of which a snapshot older than the table's newest entry may need.
-pub(super) fn has_garbage(table: &TableMeta, options: &PickOptions<'_>) -> bool {
+pub(super) fn has_garbage(table: &LiveTable, options: &PickOptions<'_>) -> bool {
     let properties = &table.properties;
-    let expired =
-        properties.expiring > 0 && has_passed(properties.expires_at_ms_max, options.now_ms);
-    let dead = properties.tombstones > 0
-        || properties.range_tombstones > 0
-        || properties.entries > properties.keys
-        || expired;
+    let dead = || {
+        properties.tombstones > 0
+            || properties.range_tombstones > 0
+            || properties.entries > properties.keys
+            || table.is_largely_expired(options.now_ms)
+    };
     let needed = options.snapshots.iter().any(|&snapshot| snapshot < properties.seqno_max);
-    table.is_clipped() || dead && !needed
+    table.is_clipped() || !needed && dead()
 }
 
 /// Whether a run older than `run`, of `level`, shows a key within the table's bounds.

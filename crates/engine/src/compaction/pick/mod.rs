@@ -332,7 +332,7 @@ impl<'v, 'o> Picker<'v, 'o> {
     }
 
     /// A table in its place.
-    fn rewrite(&self, level: usize, run: &'v Run, table: &TableMeta) -> Option<Choice> {
+    fn rewrite(&self, level: usize, run: &'v Run, table: &LiveTable) -> Option<Choice> {
         if !dead::has_garbage(table, self.options) {
             return None;
         }
