@@ -215,11 +215,13 @@ impl Resources {
     }
 
     fn build(
-        options: ResourceOptions,
+        mut options: ResourceOptions,
         fs: Arc<dyn FileSystem>,
         clock: Arc<dyn Clock>,
         inline: bool,
     ) -> Arc<Resources> {
+        // With none, nobody could go on behind a flush.
+        options.write_buffer_bytes = options.write_buffer_bytes.max(1);
         Arc::new(Resources {
             file_cache: Arc::new(FileCache::new(fs.clone(), options.file_handles_max)),
             block_cache: Arc::new(BlockCache::new(

@@ -277,7 +277,15 @@ impl SegmentPool {
         if is_full { Err(Error::NoSpace { path: dir.clone() }) } else { Ok(()) }
     }
 
-    /// Whether the last segment could not be made for want of space.
+    /// If the disk was full, looks again whether it is.
+    pub fn look_for_room(&self) {
+        if self.is_disk_full() {
+            // Whether it could be looked at, the next that needs room tells.
+            let _ = self.check_reserve(self.target_bytes());
+        }
+    }
+
+    /// Whether there was no room for another segment when that was last looked at.
     pub fn is_disk_full(&self) -> bool {
         self.is_disk_full.load(Ordering::Relaxed)
     }

@@ -18,6 +18,8 @@ const SLOTS_MIN: usize = 64;
 const TABLES: usize = 27;
 /// Slots of a page of memory.
 const PAGE_SLOTS: usize = 4096 / size_of::<AtomicU64>();
+/// At most half of the slots are asked for, and they are a power of two.
+pub(super) const BYTES_PER_KEY_MAX: usize = 4 * size_of::<AtomicU64>();
 /// What an empty slot holds; numbers are stored one higher.
 const EMPTY: u64 = 0;
 
@@ -105,7 +107,7 @@ pub(super) struct Place {
 }
 
 impl Index {
-    /// An index with room for about so many keys before it grows.
+    /// An index with room for about so many keys before it grows, of at most `BYTES_PER_KEY_MAX` each.
     pub(super) fn with_room_for(keys: usize) -> Index {
         let slots = (keys * 2).next_power_of_two().max(SLOTS_MIN);
         let newest = ((slots / SLOTS_MIN).ilog2() as usize).min(TABLES - 1);

@@ -175,6 +175,12 @@ impl Memtable {
         self.keys.load(Ordering::Relaxed)
     }
 
+    /// Keys that the next memtable is likely to have, of so many bytes: as many as this one, which a large
+    /// batch may have filled far beyond that. Their index leaves half of the bytes to the entries.
+    pub fn keys_expected(&self, memtable_bytes: usize) -> usize {
+        self.keys().min(memtable_bytes / (2 * index::BYTES_PER_KEY_MAX))
+    }
+
     /// Whether nothing was written to it.
     pub fn is_empty(&self) -> bool {
         self.entries() == 0

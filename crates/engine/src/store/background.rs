@@ -26,6 +26,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// work then is the clock, or that a reader has let go.
 const IDLE_LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// So often a full disk is looked at again: what filled it may be another's, and go.
+const ROOM_LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
 impl Participant for Inner {
     fn prepare_step(&self) -> bool {
         let Some(_preparing) = self.preparing.try_lock() else { return false };
@@ -98,6 +101,7 @@ impl Participant for Inner {
             return IDLE_LOOK_INTERVAL;
         }
         self.sync_if_due();
+        self.look_for_room_if_due();
         let retry_at_ns = self.retry_at_ns.load(Ordering::Relaxed);
         if retry_at_ns != 0 && self.resources.clock.steady_ns() >= retry_at_ns {
             self.retry_at_ns.store(0, Ordering::Relaxed);
@@ -133,6 +137,20 @@ impl Inner {
         let due_ns = self.sync_start_ns().into_iter().chain(retry_at_ns).min();
         let now_ns = self.resources.clock.steady_ns();
         due_ns.map_or(look, |due_ns| look.min(Duration::from_nanos(due_ns.saturating_sub(now_ns))))
+    }
+
+    /// On a disk that was full, looks now and then whether it still is.
+    fn look_for_room_if_due(&self) {
+        if !self.pool.is_disk_full() {
+            return;
+        }
+        let now_ns = self.resources.clock.steady_ns();
+        let since_ns = now_ns.saturating_sub(self.room_look_ns.load(Ordering::Relaxed));
+        if Duration::from_nanos(since_ns) >= ROOM_LOOK_INTERVAL {
+            self.room_look_ns.store(now_ns, Ordering::Relaxed);
+            self.pool.look_for_room();
+            self.request(Work::Prepare);
+        }
     }
 
     /// Says that the store rests, if it may, before it is looked whether there is anything to do: who writes

@@ -85,9 +85,10 @@ impl Inner {
     ) -> Result<()> {
         let mut flushes = self.flushes.lock();
         let mut pending = flushes.pending.iter_mut();
-        let pending = pending
-            .find(|pending| Arc::ptr_eq(&pending.memtable, memtable))
-            .expect("a running flush is pending");
+        let Some(pending) = pending.find(|pending| Arc::ptr_eq(&pending.memtable, memtable)) else {
+            // Another thread has installed it, with the one that it wrote itself.
+            return Ok(());
+        };
         match written {
             Ok(Some(tables)) => pending.state = FlushState::Written(tables),
             Ok(None) => {}
@@ -99,18 +100,18 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes a memtable to tables; `None` when that was done before.
+    /// Writes a memtable to tables; `None` when that was done before, by another thread maybe.
     fn write_memtable(
         &self,
         memtable: &Arc<Memtable>,
         end: JournalPosition,
         trace: &mut Trace<'_>,
     ) -> Result<Option<Vec<OutputTable>>> {
-        let is_written = self.flushes.lock().pending.iter().any(|pending| {
+        let is_to_be_written = self.flushes.lock().pending.iter().any(|pending| {
             Arc::ptr_eq(&pending.memtable, memtable)
-                && matches!(pending.state, FlushState::Written(_))
+                && !matches!(pending.state, FlushState::Written(_))
         });
-        if is_written {
+        if !is_to_be_written {
             return Ok(None);
         }
         if self.sync.has_unsynced_values() {
@@ -264,5 +265,50 @@ impl Inner {
         *self.background_error.lock() = Some(error.to_string());
         let retry_at_ns = self.resources.clock.steady_ns() + RETRY_AFTER.as_nanos() as u64;
         self.retry_at_ns.store(retry_at_ns, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::resources::{ResourceOptions, Resources};
+    use crate::vfs::faulty::{Fault, FaultyFileSystem};
+    use crate::vfs::{ManualClock, MemoryFileSystem};
+    use crate::{Options, Store};
+
+    const NO_SPACE: i32 = 28;
+
+    /// What one thread took up to install again, another installs behind what it wrote itself.
+    #[test]
+    fn a_memtable_that_another_thread_has_installed_is_done() {
+        let faulty = Arc::new(FaultyFileSystem::new(Arc::new(MemoryFileSystem::new())));
+        let clock = Arc::new(ManualClock::at_ms(1));
+        let resources = Resources::inline(ResourceOptions::default(), faulty.clone(), clock);
+        let store = Store::open_with("/s", Options::default(), resources).unwrap();
+        let inner = &store.inner;
+        let change = |key: &[u8]| {
+            store.put(key, b"value").unwrap();
+            inner.change_memtable(&mut inner.commit.lock(), 0);
+        };
+        change(b"first");
+        let is_manifest = |_: &str, path: &Path| path.to_string_lossy().contains("MANIFEST");
+        let fault = Fault { only: Some(is_manifest), ..Fault::errno(NO_SPACE) };
+        faulty.fail_at(faulty.operation_count(), fault);
+        assert!(!inner.flush_one());
+        faulty.clear();
+
+        let (first, end) = inner.pick_flush().expect("it waits to be installed");
+        change(b"second");
+        assert!(inner.flush_one());
+        assert!(inner.flushes.lock().pending.is_empty());
+        let mut trace = inner.recorder.begin_rare();
+        let written = inner.write_memtable(&first, end, &mut trace).unwrap();
+        assert!(written.is_none(), "it is in tables already");
+        inner.note_written(&first, Ok(written)).unwrap();
+        inner.install_flushes().unwrap();
+        inner.flushes.lock().running -= 1;
+        store.close().unwrap();
     }
 }

@@ -127,6 +127,8 @@ pub(crate) struct Inner {
     pub(super) last_write_ns: AtomicU64,
     /// Clock reading when idle work was last found to have nothing to do.
     pub(super) idle_look_ns: AtomicU64,
+    /// Clock reading when a full disk was last looked at.
+    pub(super) room_look_ns: AtomicU64,
     /// Clock reading before which failed background work is not tried again.
     pub(super) retry_at_ns: AtomicU64,
     pub(super) background_error: Mutex<Option<String>>,

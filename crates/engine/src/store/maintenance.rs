@@ -100,6 +100,21 @@ impl Inner {
         fs.create_dir_all(dir).map_err(Inner::io("create", dir))?;
         self.flush_all()?;
         self.sync_all()?;
+        self.link_into(dir).inspect_err(|_| self.remove_checkpoint(dir))
+    }
+
+    /// Removes what a checkpoint that failed has made: links keep what they link to on the disk.
+    fn remove_checkpoint(&self, dir: &Path) {
+        let names = self.resources.fs.list(dir).unwrap_or_default();
+        for name in names.iter().filter(|name| file_name::parse(name).is_some()) {
+            // One that can't be removed is told of by the next try: the directory isn't empty.
+            let _ = self.resources.fs.remove(&dir.join(name));
+        }
+    }
+
+    /// Links or copies into an empty directory what the tree names, and writes its manifest.
+    fn link_into(&self, dir: &Path) -> Result<()> {
+        let fs = &self.resources.fs;
         let tree = self.tree.lock();
         let state = self.state.load_full();
         for (_, table) in state.version.tables() {

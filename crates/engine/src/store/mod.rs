@@ -174,8 +174,11 @@ pub struct KeyHead {
 impl Store {
     /// Opens the store in `path`, or makes it, on the machine's disk with `Resources` of its own.
     ///
-    /// `Locked`: somebody has it open. `Corruption`: something that was durable is damaged or missing.
+    /// `Locked`: somebody has it open. `Corruption`: something that was durable is damaged or missing. `InvalidArgument`: options that
+    /// can't be.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
+        // Before threads are started for it.
+        options.check()?;
         let resource_options = ResourceOptions {
             write_buffer_bytes: options.write_buffer_bytes * 2,
             ..Default::default()

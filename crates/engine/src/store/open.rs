@@ -124,6 +124,7 @@ impl Inner {
             settled_at_ms: AtomicU64::new(0),
             last_write_ns: AtomicU64::new(resources.clock.steady_ns()),
             idle_look_ns: AtomicU64::new(0),
+            room_look_ns: AtomicU64::new(0),
             retry_at_ns: AtomicU64::new(0),
             background_error: Mutex::default(),
             opening: OpeningFigures {
@@ -339,7 +340,7 @@ impl Opening<'_> {
             }
             if active.memtable().bytes() >= self.options.memtable_bytes {
                 active_start = group.end;
-                let keys = active.memtable().keys();
+                let keys = active.memtable().keys_expected(self.options.memtable_bytes);
                 pending.push_back(PendingFlush::new(active.change(self.recorder, keys), group.end));
             }
             Ok(())

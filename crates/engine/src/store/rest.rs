@@ -28,6 +28,7 @@ impl Inner {
     /// Gives back what only a busy store needs, if it is worth it. Requires: nothing waits for a flush.
     pub(super) fn rest(&self) -> Result<()> {
         let _preparing = self.preparing.lock();
+        self.pool.look_for_room();
         if self.pool.is_disk_full() || !self.is_rest_worthwhile() {
             return Ok(());
         }
@@ -164,6 +165,42 @@ mod tests {
             drop(store);
             check(&open(&crashed, &clock), count + 200, bytes);
         }
+    }
+
+    #[test]
+    fn a_disk_that_was_full_and_is_not_keeps_no_store_from_its_rest() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = open(&fs, &clock);
+        for at in 0..10_000 {
+            store.put(&u32::to_be_bytes(at), &value(at, 100)).unwrap();
+        }
+        let fill = |from: u32| {
+            fs.set_capacity(Some(0));
+            let full = (from..from + 10_000).find(|&at| {
+                store.put(&at.to_be_bytes(), &value(at, 100)).is_err()
+                    || store.inner.prepare_step()
+                    || store.inner.pool.is_disk_full()
+            });
+            full.expect("another segment is needed");
+            assert!(store.inner.pool.is_disk_full());
+            fs.set_capacity(None);
+        };
+        fill(10_000);
+        let flushes = store.stats().flushes;
+        for at in 0..20u32 {
+            clock.advance(Duration::from_secs(1));
+            store.put(&at.to_be_bytes(), &value(at, 100)).unwrap();
+            clock.advance(Duration::from_millis(200));
+            store.inner.tick();
+            while store.inner.flush_step() || store.inner.compaction_step() {}
+        }
+        let more = store.stats().flushes - flushes;
+        assert!(more <= 3, "{more} flushes, about one for each put");
+        fill(20_000);
+        store.flush().unwrap();
+        wait(&store, &clock);
+        let bytes = journal_bytes(&fs);
+        assert!(bytes <= SEGMENT_BYTES_MIN, "{bytes} bytes of the journal at rest");
     }
 
     #[test]

@@ -290,7 +290,7 @@ impl Inner {
             || end_lsn - commit.memtable_start.lsn >= self.options.memtable_journal_bytes
         {
             // The next is likely to be like this one.
-            let keys = commit.active.memtable().keys();
+            let keys = commit.active.memtable().keys_expected(self.options.memtable_bytes);
             self.change_memtable(&mut commit, keys);
         }
         Ok((last_seqno, end_lsn))

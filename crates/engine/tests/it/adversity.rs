@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tallybook::options::JournalWriting;
 use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
-use tallybook::vfs::{CrashMode, FileSystem, ManualClock, MemoryFileSystem};
-use tallybook::{Error, Options, ResourceOptions, Resources, Store};
+use tallybook::vfs::{Clock, CrashMode, FileSystem, ManualClock, MemoryFileSystem};
+use tallybook::{Error, Options, ResourceOptions, Resources, Store, WriteBatch};
 
 const SEGMENT_BYTES: u64 = 512 << 10;
+const NO_SPACE: i32 = 28;
 
 fn resources(fs: Arc<dyn FileSystem>) -> (Arc<Resources>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at_ms(1));
@@ -102,7 +103,6 @@ fn a_store_in_the_place_of_another_reads_its_own_files() {
 /// A put may fail after the segment was started that it was to stand in. Those behind it stand there.
 #[test]
 fn what_is_acknowledged_behind_a_failed_put_is_read_and_outlives_a_restart() {
-    const NO_SPACE: i32 = 28;
     for journal_writing in [JournalWriting::Mapped, JournalWriting::Written] {
         let mut failed = 0;
         for ordinal in 0..40 {
@@ -135,7 +135,6 @@ fn what_is_acknowledged_behind_a_failed_put_is_read_and_outlives_a_restart() {
 
 #[test]
 fn collections_that_fail_leave_no_file_behind() {
-    const NO_SPACE: i32 = 28;
     let memory = MemoryFileSystem::new();
     let faulty = Arc::new(FaultyFileSystem::new(Arc::new(memory.clone())));
     let (resources, clock) = resources(faulty.clone());
@@ -209,4 +208,77 @@ fn a_damaged_record_of_a_dead_value_does_not_end_collection() {
     store.close().unwrap();
     drop(store);
     check(&open(), 500, 4000);
+}
+
+/// Links keep what they link to on the disk, and a second try wants an empty directory.
+#[test]
+fn a_checkpoint_that_fails_leaves_nothing() {
+    let memory = Arc::new(MemoryFileSystem::new());
+    let faulty = Arc::new(FaultyFileSystem::new(memory.clone()));
+    let (shared, _) = resources(faulty.clone());
+    let store = Store::open_with("/s", options(), shared.clone()).unwrap();
+    for at in 0..500 {
+        store.put(&u32::to_be_bytes(at), &value(at, 4000)).unwrap();
+    }
+    store.flush().unwrap();
+    let copy = Path::new("/copy");
+    let within = |_: &str, path: &Path| path.starts_with("/copy");
+    let mut failed = 0;
+    loop {
+        let fault = Fault { only: Some(within), ..Fault::errno(NO_SPACE) };
+        faulty.fail_at(faulty.operation_count() + failed, fault);
+        let made = store.checkpoint(copy);
+        faulty.clear();
+        if made.is_ok() {
+            break;
+        }
+        failed += 1;
+        let left = memory.list(copy).unwrap_or_default();
+        assert!(left.is_empty(), "{left:?} after {failed} failures");
+    }
+    assert!(failed > 10, "{failed}");
+    drop(store);
+    check(&Store::open_with(copy, options(), shared).unwrap(), 500, 4000);
+}
+
+/// The index of a memtable is made as large as the one before came to, and that may have been one batch.
+#[test]
+fn a_put_behind_a_large_batch_finds_room() {
+    let options = Options {
+        memtable_bytes: 64 << 10,
+        write_buffer_bytes: 256 << 10,
+        stall_deadline: Duration::from_secs(600),
+        ..options()
+    };
+    let (shared, clock) = resources(Arc::new(MemoryFileSystem::new()));
+    let store = Store::open_with("/s", options, shared).unwrap();
+    let mut batch = WriteBatch::new();
+    for at in 0..8_200u32 {
+        batch.put(at.to_be_bytes().to_vec(), "value").unwrap();
+    }
+    store.write(batch, None).unwrap();
+    let from_ns = clock.steady_ns();
+    for at in 0..100u32 {
+        store.put(&at.to_be_bytes(), b"value").unwrap();
+    }
+    let waited = Duration::from_nanos(clock.steady_ns() - from_ns);
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
+}
+
+#[test]
+fn impossible_settings_are_told_and_none_of_the_shared_ones_stops_a_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let impossible = Options { write_buffer_bytes: usize::MAX, ..options() };
+    let opened = Store::open(dir.path().join("store"), impossible);
+    assert!(matches!(opened, Err(Error::InvalidArgument(_))));
+
+    let clock = Arc::new(ManualClock::at_ms(1));
+    let shared = ResourceOptions { write_buffer_bytes: 0, ..ResourceOptions::default() };
+    let shared = Resources::inline(shared, Arc::new(MemoryFileSystem::new()), clock);
+    let options = Options { memtable_bytes: 64 << 10, write_buffer_bytes: 256 << 10, ..options() };
+    let store = Store::open_with("/s", options, shared).unwrap();
+    for at in 0..2_000 {
+        store.put(&u32::to_be_bytes(at), &value(at, 400)).unwrap();
+    }
+    check(&store, 2_000, 400);
 }
