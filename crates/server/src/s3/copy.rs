@@ -58,7 +58,7 @@ impl Shelf {
         let object = self.copy_looked_at(from, to, |source| {
             conditions.check_source(source)?;
             // What a source has beyond the replacement belongs to the bytes.
-            let own = source.meta.clone();
+            let own = ObjectMeta { upload: None, ..source.meta.clone() };
             let meta = match &replacement {
                 None => own,
                 Some(meta) => ObjectMeta { etag: own.etag, checksum: own.checksum, ..meta.clone() },

@@ -46,6 +46,9 @@ pub(crate) struct ObjectMeta {
     pub(crate) etag: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checksum: Option<SavedChecksum>,
+    /// The upload that an object was made of; of a copy, none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) upload: Option<String>,
 }
 
 /// A checksum that came with the bytes and was right.

@@ -5,6 +5,8 @@
 //!    the note away, then the parts. A single part only changes its name.
 //! 3. A kill before the object shows leaves the upload as it was, to be completed again; a kill after it
 //!    leaves parts whose note is gone, or a stale upload, which the sweeper takes.
+//! 4. The object knows the upload that it was made of, so that a client whose answer was lost may ask
+//!    again: as long as the object is there, the answer is the same.
 //!
 //! A file's chunks are all of one length but the last, so parts can't be joined without being written
 //! anew.
@@ -47,23 +49,37 @@ struct Chosen {
     object: Object,
 }
 
-/// An upload that was looked through and can be completed.
-pub(crate) struct Completion {
+/// What is asked to be completed.
+struct Asked {
     bucket: String,
     key: String,
     upload: String,
-    meta: ObjectMeta,
-    condition: Option<Condition>,
-    parts: Vec<Chosen>,
-    /// What the whole is expected to have.
+    /// The entity tag of what is made of the parts that are named; empty if they are none that exist.
+    etag: String,
+    /// The checksum that the whole is expected to have.
     checksum_expected: Option<String>,
+}
+
+/// An upload that was looked through.
+pub(crate) struct Completion {
+    asked: Asked,
+    work: Work,
+}
+
+/// What is left to do to complete an upload.
+enum Work {
+    /// All of it.
+    Due { meta: Box<ObjectMeta>, condition: Option<Condition>, parts: Vec<Chosen> },
+    /// Nothing: this was made of it before.
+    Done(Box<Object>),
 }
 
 impl Completion {
     /// Whether the client should be answered before it is done.
     pub(crate) fn takes_long(&self) -> bool {
-        let bytes: u64 = self.parts.iter().map(|part| part.object.stat.size).sum();
-        self.parts.len() > 1 && bytes > WAIT_BYTES_MAX
+        let Work::Due { parts, .. } = &self.work else { return false };
+        let bytes: u64 = parts.iter().map(|part| part.object.stat.size).sum();
+        parts.len() > 1 && bytes > WAIT_BYTES_MAX
     }
 }
 
@@ -106,8 +122,8 @@ impl Shelf {
             cache_control: input.cache_control,
             expires: input.expires.as_ref().map(seconds),
             user: user_metadata(input.metadata)?,
-            etag: None,
             checksum,
+            ..ObjectMeta::default()
         };
         let mut id = [0; 16];
         getrandom::fill(&mut id)
@@ -333,8 +349,20 @@ impl Shelf {
 
     /// Looks through what is to be made of an upload.
     pub(crate) fn prepare(&self, input: CompleteMultipartUploadInput) -> S3Result<Completion> {
-        let (_, mut meta) = self.need_upload(&input.bucket, &input.key, &input.upload_id)?;
         let checksum_expected = given_checksum!(input);
+        let named = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
+        let asked = Asked {
+            bucket: input.bucket,
+            key: input.key,
+            upload: input.upload_id,
+            etag: tag_of_named(&named).unwrap_or_default(),
+            checksum_expected: checksum_expected.as_ref().map(|(_, value)| value.clone()),
+        };
+        // Before its conditions, which what was made of it changed.
+        if let Some(object) = self.made_of(&asked)? {
+            return Ok(Completion { asked, work: Work::Done(Box::new(object)) });
+        }
+        let (_, mut meta) = self.need_upload(&asked.bucket, &asked.key, &asked.upload)?;
         if let Some((algorithm, value)) = &checksum_expected {
             let saved = meta.checksum.get_or_insert_with(|| SavedChecksum {
                 algorithm: algorithm.name().to_owned(),
@@ -350,15 +378,14 @@ impl Shelf {
         }
         let if_match = input.if_match.as_ref();
         let condition = for_write(if_match, input.if_none_match.as_ref(), || {
-            self.object(&input.bucket, &input.key)
+            self.object(&asked.bucket, &asked.key)
         })?;
-        let named = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
         if named.is_empty() {
             return Err(s3_error!(MalformedXML, "You must specify at least one part"));
         }
         let mut parts: Vec<Chosen> = Vec::with_capacity(named.len());
         for part in named {
-            let chosen = self.choose(&input.bucket, &input.upload_id, &part)?;
+            let chosen = self.choose(&asked.bucket, &asked.upload, &part)?;
             if parts.last().is_some_and(|last| last.number >= chosen.number) {
                 return Err(s3_error!(
                     InvalidPartOrder,
@@ -379,15 +406,17 @@ impl Shelf {
         if announced.is_some_and(|announced| announced != size) {
             return Err(s3_error!(InvalidRequest, "The parts are not as long as was announced."));
         }
-        Ok(Completion {
-            bucket: input.bucket,
-            key: input.key,
-            upload: input.upload_id,
-            meta,
-            condition,
-            parts,
-            checksum_expected: checksum_expected.map(|(_, value)| value),
-        })
+        Ok(Completion { asked, work: Work::Due { meta: Box::new(meta), condition, parts } })
+    }
+
+    /// What is under the key, if it was made of this upload, of the parts that are named.
+    fn made_of(&self, asked: &Asked) -> S3Result<Option<Object>> {
+        let is_made_of = |object: &Object| {
+            object.meta.upload.as_ref() == Some(&asked.upload)
+                && object.etag() == asked.etag
+                && check_expected(&object.meta, asked.checksum_expected.as_deref()).is_ok()
+        };
+        Ok(self.object(&asked.bucket, &asked.key)?.filter(is_made_of))
     }
 
     fn choose(&self, bucket: &str, upload: &str, named: &CompletedPart) -> S3Result<Chosen> {
@@ -413,30 +442,26 @@ impl Shelf {
         }
     }
 
-    /// Makes the object; blocks.
+    /// Makes the object, if it isn't there yet; blocks.
     pub(crate) fn complete(
         &self,
         completion: Completion,
     ) -> S3Result<CompleteMultipartUploadOutput> {
-        let mut digest = Md5::new();
-        for part in &completion.parts {
-            digest.update(part.object.stat.md5.unwrap_or_default());
-        }
-        let mut meta = completion.meta.clone();
-        meta.key.clear();
-        meta.etag = Some(format!("{}-{}", hex(&digest.finalize()), completion.parts.len()));
-        let saved = meta.checksum.take();
-        let composite = saved.map(|saved| composite(saved, &completion.parts)).transpose()?;
-        let stat = match &completion.parts[..] {
-            [only] if composite.as_ref().is_none_or(|saved| saved.is_composite) => {
-                meta.checksum = composite;
-                self.rename_part(&completion, only, &meta)?
+        let Completion { asked, work } = completion;
+        let object = match work {
+            Work::Done(object) => *object,
+            Work::Due { meta, condition, parts } => {
+                let made = self.make(&asked, *meta, condition, &parts);
+                // What another request to complete the same made stood in the way of this one.
+                let made_meanwhile = |error| self.made_of(&asked)?.ok_or(error);
+                made.and_then(Object::of).or_else(made_meanwhile)?
             }
-            _ => self.join_parts(&completion, meta, composite)?,
         };
-        let Completion { bucket, key, upload, .. } = completion;
-        self.end_upload(&bucket, &upload)?;
-        let object = Object::of(stat)?;
+        let Asked { bucket, key, upload, .. } = asked;
+        if let Err(error) = self.end_upload(&bucket, &upload) {
+            // The object is there, which is what was asked for. The rest the sweeper takes.
+            tracing::error!(%error, "an upload was completed, but could not be taken away");
+        }
         let checksum = &object.meta.checksum;
         let mut output = CompleteMultipartUploadOutput {
             location: Some(format!("/{bucket}/{key}")),
@@ -450,29 +475,51 @@ impl Shelf {
         Ok(output)
     }
 
+    fn make(
+        &self,
+        asked: &Asked,
+        mut meta: ObjectMeta,
+        condition: Option<Condition>,
+        parts: &[Chosen],
+    ) -> S3Result<Stat> {
+        meta.key.clear();
+        meta.etag = Some(asked.etag.clone());
+        meta.upload = Some(asked.upload.clone());
+        let saved = meta.checksum.take();
+        let composite = saved.map(|saved| composite(saved, parts)).transpose()?;
+        match parts {
+            [only] if composite.as_ref().is_none_or(|saved| saved.is_composite) => {
+                meta.checksum = composite;
+                self.rename_part(asked, only, condition, &meta)
+            }
+            _ => self.join_parts(asked, parts, condition, meta, composite),
+        }
+    }
+
     /// Whether there still are the bucket and the upload. Requires: the gate is held, so that they stay.
-    fn need_both(&self, completion: &Completion) -> S3Result<()> {
-        self.need_bucket(&completion.bucket)?;
-        self.need_upload(&completion.bucket, &completion.key, &completion.upload).map(|_| ())
+    fn need_both(&self, asked: &Asked) -> S3Result<()> {
+        self.need_bucket(&asked.bucket)?;
+        self.need_upload(&asked.bucket, &asked.key, &asked.upload).map(|_| ())
     }
 
     fn rename_part(
         &self,
-        completion: &Completion,
+        asked: &Asked,
         part: &Chosen,
+        condition: Option<Condition>,
         meta: &ObjectMeta,
     ) -> S3Result<Stat> {
-        check_expected(meta, completion.checksum_expected.as_deref())?;
+        check_expected(meta, asked.checksum_expected.as_deref())?;
         let part = &part.object.stat;
         let options = CopyOptions {
-            condition: completion.condition,
+            condition,
             source_condition: Some(Condition::Version(part.version)),
             attributes: Some(encode(meta)),
             ..CopyOptions::default()
         };
-        let name = layout::object(&completion.bucket, &completion.key);
+        let name = layout::object(&asked.bucket, &asked.key);
         let _gate = self.gate.read();
-        self.need_both(completion)?;
+        self.need_both(asked)?;
         self.files.rename(&part.name, &name, options).map_err(|error| {
             // Which of the two conditions it was, the error doesn't say.
             match self.files.stat(&part.name) {
@@ -486,7 +533,9 @@ impl Shelf {
 
     fn join_parts(
         &self,
-        completion: &Completion,
+        asked: &Asked,
+        parts: &[Chosen],
+        condition: Option<Condition>,
         mut meta: ObjectMeta,
         composite: Option<SavedChecksum>,
     ) -> S3Result<Stat> {
@@ -496,13 +545,12 @@ impl Shelf {
             .filter(|saved| !saved.is_composite)
             .and_then(|saved| saved.algorithm.parse().ok())
             .map(Hasher::new);
-        let size = completion.parts.iter().map(|part| part.object.stat.size).sum();
-        let condition = completion.condition;
+        let size = parts.iter().map(|part| part.object.stat.size).sum();
         let options =
             WriteOptions { condition, size: Some(size), md5: true, ..WriteOptions::default() };
-        let name = layout::object(&completion.bucket, &completion.key);
+        let name = layout::object(&asked.bucket, &asked.key);
         let mut writer = self.files.writer(&name, options).map_err(failed)?;
-        for part in &completion.parts {
+        for part in parts {
             let stat = &part.object.stat;
             let reader = self.files.reader(&stat.name, ReadOptions::default()).map_err(failed)?;
             let reader = reader
@@ -520,12 +568,23 @@ impl Shelf {
             (Some(saved), Some(hasher)) => Some(SavedChecksum { value: hasher.finish(), ..saved }),
             (composite, _) => composite,
         };
-        check_expected(&meta, completion.checksum_expected.as_deref())?;
+        check_expected(&meta, asked.checksum_expected.as_deref())?;
         writer.set_attributes(encode(&meta)).map_err(failed)?;
         let _gate = self.gate.read();
-        self.need_both(completion)?;
+        self.need_both(asked)?;
         writer.commit().map_err(|error: Error| failed(error))
     }
+}
+
+/// The entity tag of what is made of these parts, if their tags are of parts at all.
+fn tag_of_named(named: &[CompletedPart]) -> Option<String> {
+    let mut digest = Md5::new();
+    for part in named {
+        let tag = part.e_tag.as_ref()?.value();
+        let md5 = u128::from_str_radix(tag, 16).ok().filter(|_| tag.len() == 32)?;
+        digest.update(md5.to_be_bytes());
+    }
+    Some(format!("{}-{}", hex(&digest.finalize()), named.len()))
 }
 
 fn part_changed() -> s3s::S3Error {
@@ -576,17 +635,21 @@ mod tests {
     /// A shelf with an upload of these parts.
     fn begun(parts: &[&[u8]]) -> (tempfile::TempDir, Shelf) {
         let (dir, shelf) = Shelf::with_bucket("b");
+        begin(&shelf, parts);
+        (dir, shelf)
+    }
+
+    fn begin(shelf: &Shelf, parts: &[&[u8]]) {
         let meta = ObjectMeta { key: "k".to_owned(), ..ObjectMeta::default() };
         let options = WriteOptions { attributes: encode(&meta), ..WriteOptions::default() };
         shelf.note(&layout::upload("b", UPLOAD), options).unwrap();
         for (number, part) in (1..).zip(parts) {
-            put(&shelf, &layout::part("b", UPLOAD, number), part);
+            put(shelf, &layout::part("b", UPLOAD, number), part);
         }
-        (dir, shelf)
     }
 
     /// What a client asks for that has seen the parts that there are.
-    fn completion(shelf: &Shelf) -> Completion {
+    fn asked(shelf: &Shelf) -> CompleteMultipartUploadInput {
         let mut parts = Vec::new();
         shelf
             .each(&layout::parts("b", UPLOAD), None, |entry| {
@@ -603,7 +666,11 @@ mod tests {
         let mut input = CompleteMultipartUploadInput::default();
         (input.bucket, input.key) = ("b".to_owned(), "k".to_owned());
         (input.upload_id, input.multipart_upload) = (UPLOAD.to_owned(), Some(named));
-        shelf.prepare(input).unwrap()
+        input
+    }
+
+    fn completion(shelf: &Shelf) -> Completion {
+        shelf.prepare(asked(shelf)).unwrap()
     }
 
     #[test]
@@ -633,6 +700,89 @@ mod tests {
         let (_dir, shelf) = begun(&[b"only"]);
         shelf.complete(completion(&shelf)).unwrap();
         assert_eq!(shelf.files.read(&layout::object("b", "k")).unwrap().unwrap(), b"only");
+    }
+
+    /// Where the answer was lost the client asked again, and was told that there was no such upload.
+    #[test]
+    fn completing_again_is_answered_as_the_first_time_until_the_object_is_another() {
+        let large = vec![7; PART_BYTES_MIN as usize];
+        for parts in [&[&b"only"[..]][..], &[&large, b"last"]] {
+            let (_dir, shelf) = begun(parts);
+            let named = asked(&shelf);
+            let mut others = asked(&shelf);
+            let of_others = others.multipart_upload.as_mut().unwrap().parts.as_mut().unwrap();
+            of_others[0].e_tag = Some(strong("0".repeat(32)));
+            let (late, first) = (completion(&shelf), completion(&shelf));
+            let first = shelf.complete(first).unwrap();
+            let object = shelf.object("b", "k").unwrap().unwrap();
+            assert_eq!(first.e_tag, Some(object.tag()));
+            // Both were sent before the first was done.
+            assert_eq!(shelf.complete(late).unwrap().e_tag, first.e_tag);
+            let condition = Some(s3s::dto::ETagCondition::Any);
+            let again = CompleteMultipartUploadInput { if_none_match: condition, ..named.clone() };
+            let again = shelf.complete(shelf.prepare(again).unwrap()).unwrap();
+            assert_eq!((again.e_tag, again.location), (first.e_tag, first.location));
+            assert_eq!(shelf.object("b", "k").unwrap().unwrap().stat.version, object.stat.version);
+
+            let refused = |input| shelf.prepare(input).err().unwrap().code().as_str().to_owned();
+            assert_eq!(refused(others), "NoSuchUpload");
+            let mut of_another = named.clone();
+            of_another.upload_id = UPLOAD.replace('0', "f");
+            assert_eq!(refused(of_another), "NoSuchUpload");
+            put(&shelf, &layout::object("b", "k"), b"another");
+            assert_eq!(refused(named), "NoSuchUpload");
+        }
+    }
+
+    /// The disk was full when the note was to be taken away: the answer was 507, though the object was
+    /// there.
+    #[test]
+    fn object_that_shows_is_told_though_the_upload_could_not_be_taken_away() {
+        use std::sync::Arc;
+        use tallybook::Resources;
+        use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
+        use tallybook::vfs::{MemoryFileSystem, SystemClock};
+        use tallybook_files::{
+            CreateOptions, Durability, FileStore, OpenOptions, resource_options,
+        };
+
+        let mut untidy = 0;
+        for ordinal in 1.. {
+            let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+            let clock = Arc::new(SystemClock::default());
+            let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
+            let durability = Durability::Sync;
+            let options = OpenOptions { durability, background: false, ..OpenOptions::default() };
+            let create = CreateOptions::default();
+            let files = FileStore::create_with("/files", create, options, resources).unwrap();
+            let shelf = Shelf::over(files, "b");
+            begin(&shelf, &[b"only"]);
+            let due = completion(&shelf);
+            let fault = Fault::errno(28).class(OperationClass::Syncs).sticky();
+            fs.fail_at(fs.operation_count() + ordinal, fault);
+            let answered = shelf.complete(due);
+            let is_there = shelf.object("b", "k").unwrap().is_some();
+            assert_eq!(answered.is_ok(), is_there, "{ordinal}: {answered:?}");
+            if fs.fired() == 0 {
+                break;
+            }
+            untidy += u64::from(is_there);
+        }
+        assert!(untidy > 0);
+    }
+
+    /// What could not be taken away, asking again takes.
+    #[test]
+    fn completing_again_ends_the_upload_whose_note_was_left() {
+        let (_dir, shelf) = begun(&[b"only"]);
+        let named = asked(&shelf);
+        let note = layout::upload("b", UPLOAD);
+        let kept = shelf.files.stat(&note).unwrap().unwrap().attributes;
+        shelf.complete(completion(&shelf)).unwrap();
+        let options = WriteOptions { attributes: kept, ..WriteOptions::default() };
+        shelf.note(&note, options).unwrap();
+        shelf.complete(shelf.prepare(named).unwrap()).unwrap();
+        assert_eq!(shelf.files.stat(&note).unwrap(), None);
     }
 
     #[test]

@@ -161,9 +161,14 @@ impl Shelf {
         let dir = tempfile::tempdir().unwrap();
         let files = FileStore::create(dir.path(), CreateOptions::default(), OpenOptions::default())
             .unwrap();
+        (dir, Shelf::over(files, bucket))
+    }
+
+    /// One over this file store, with a bucket.
+    pub(super) fn over(files: FileStore, bucket: &str) -> Shelf {
         let shelf = Shelf { files, gate: Arc::new(RwLock::new(())), memory: Quota::new(1 << 20) };
         let input = s3s::dto::CreateBucketInput { bucket: bucket.into(), ..Default::default() };
         shelf.create_bucket(&input).unwrap();
-        (dir, shelf)
+        shelf
     }
 }

@@ -363,6 +363,28 @@ fn upload_survives_a_restart_and_shows_nothing_before_it_is_complete() {
     assert_eq!(door.files.totals().live_bytes, bytes as u64, "the parts are gone");
 }
 
+/// A client that didn't get the answer asks again, and was told 404 though the object was there.
+#[test]
+fn completing_an_upload_again_is_answered_as_the_first_time() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    let id = begin_upload(&door);
+    let (_, head, _) = door.ask("PUT", &format!("/bucket/k?partNumber=1&uploadId={id}"), &[], b"x");
+    let complete = |tag: &str| {
+        let part = format!("<Part><PartNumber>1</PartNumber><ETag>{tag}</ETag></Part>");
+        let body = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");
+        let target = format!("/bucket/k?uploadId={id}");
+        let (status, _, said) = door.ask("POST", &target, &[], body.as_bytes());
+        (status, String::from_utf8(said).unwrap())
+    };
+    let first = complete(etag_of(&head));
+    assert!(first.0 == 200 && first.1.contains("-1\"</ETag>"), "{first:?}");
+    assert_eq!(complete(etag_of(&head)), first);
+    let other = complete(&format!("\"{}\"", "0".repeat(32)));
+    assert!(other.0 == 404 && other.1.contains("NoSuchUpload"), "{other:?}");
+    assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"x");
+}
+
 /// Begins an upload of `/bucket/k`; its id.
 fn begin_upload(door: &Door) -> String {
     begin_upload_with(door, &[])
