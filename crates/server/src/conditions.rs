@@ -113,13 +113,18 @@ impl Conditions {
 
 /// Whether a `Range` may be served from an entry at `version`. A date never matches: there are no dates.
 pub(crate) fn range_applies(headers: &HeaderMap, version: SeqNo) -> bool {
-    match headers.get(IF_RANGE) {
-        None => true,
-        Some(value) => value
-            .to_str()
-            .ok()
-            .and_then(|text| tag(text.trim()))
-            .is_some_and(|(weak, named)| !weak && named == Some(version)),
+    if_range_holds(headers, |validator| {
+        tag(validator).is_some_and(|(weak, named)| !weak && named == Some(version))
+    })
+}
+
+/// Whether there is no `If-Range`, or one whose validator `is_current` (RFC 9110, section 13.1.5).
+pub(crate) fn if_range_holds(headers: &HeaderMap, is_current: impl Fn(&str) -> bool) -> bool {
+    let mut validators = headers.get_all(IF_RANGE).iter();
+    match (validators.next(), validators.next()) {
+        (None, _) => true,
+        (Some(validator), None) => validator.to_str().is_ok_and(|text| is_current(text.trim())),
+        (Some(_), Some(_)) => false,
     }
 }
 

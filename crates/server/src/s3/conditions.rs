@@ -7,6 +7,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use tallybook_files::Condition;
 
 use super::meta::{Object, millis};
+use crate::conditions::if_range_holds;
 
 /// The conditions of a read.
 #[derive(Default)]
@@ -29,18 +30,21 @@ pub(crate) fn precondition_failed() -> S3Error {
     s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold")
 }
 
+fn tag_header(object: &Object) -> Option<HeaderValue> {
+    object.tag().to_http_header().ok()
+}
+
+fn time_header(object: &Object) -> Option<HeaderValue> {
+    let mut at = Vec::new();
+    object.last_modified().format(TimestampFormat::HttpDate, &mut at).ok()?;
+    HeaderValue::from_bytes(&at).ok()
+}
+
 /// 304, which says of what: a client renews by it what it has.
 fn not_modified(object: &Object) -> S3Error {
     let mut headers = HeaderMap::new();
-    if let Ok(tag) = object.tag().to_http_header() {
-        headers.insert(ETAG, tag);
-    }
-    let mut at = Vec::new();
-    if object.last_modified().format(TimestampFormat::HttpDate, &mut at).is_ok()
-        && let Ok(at) = HeaderValue::from_bytes(&at)
-    {
-        headers.insert(LAST_MODIFIED, at);
-    }
+    headers.extend(tag_header(object).map(|tag| (ETAG, tag)));
+    headers.extend(time_header(object).map(|at| (LAST_MODIFIED, at)));
     let mut error = S3Error::new(S3ErrorCode::NotModified);
     error.set_status_code(StatusCode::NOT_MODIFIED);
     error.set_headers(headers);
@@ -70,6 +74,17 @@ impl ReadConditions {
     pub(crate) fn check_source(&self, object: &Object) -> S3Result<()> {
         self.check(object).map_err(|_| precondition_failed())
     }
+}
+
+/// Whether a range of an object may be answered: a client that has a part of another one must get the whole
+/// of this. Its `If-Range` is the strong tag or the time that it was told.
+pub(crate) fn range_applies(headers: &HeaderMap, object: &Object) -> bool {
+    let is_told = |value: Option<HeaderValue>, validator: &str| {
+        value.is_some_and(|value| value.as_bytes() == validator.as_bytes())
+    };
+    if_range_holds(headers, |validator| {
+        is_told(tag_header(object), validator) || is_told(time_header(object), validator)
+    })
 }
 
 /// A condition of a request whose input has no field for it.

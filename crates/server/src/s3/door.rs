@@ -15,7 +15,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, EXPECT, HeaderValue,
-    RETRY_AFTER,
+    RANGE, RETRY_AFTER,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use parking_lot::RwLock;
@@ -26,6 +26,7 @@ use tallybook_files::FileStore;
 use super::shelf::Shelf;
 use crate::admission::{Quota, Share};
 use crate::body::{Body, Interrupted, Piece, Pieces};
+use crate::byte_range::ByteRange;
 use crate::clock::now_ms;
 use crate::error::{Error, Result};
 use crate::link::Link;
@@ -167,8 +168,9 @@ impl Door {
             return explain(status, code, message);
         }
         let is_taken = Arc::new(AtomicBool::new(false));
-        let request =
+        let mut request =
             request.map(|body| s3s::Body::http_body(Taken { body, is_taken: is_taken.clone() }));
+        drop_foreign_range(&mut request);
         let is_head = request.method() == Method::HEAD;
         let answered = self.service.call(request).await;
         if is_taken.load(Relaxed) {
@@ -222,6 +224,23 @@ impl Door {
             return refuse("The query names what is not implemented.");
         }
         None
+    }
+}
+
+/// Takes away a `Range` of another kind than one range of bytes, which a server may ignore (RFC 9110, section
+/// 14.2), as `s3s` refuses it. One that is signed stays, or the signature would be wrong.
+fn drop_foreign_range<B>(request: &mut Request<B>) {
+    let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let is_foreign =
+        text(RANGE).is_some_and(|range| ByteRange::parse(range, usize::MAX) == ByteRange::Whole);
+    let query = request.uri().query().unwrap_or("");
+    let is_signed = parameters(query)
+        .filter(|(name, _)| *name == "X-Amz-SignedHeaders")
+        .map(|(_, names)| names)
+        .chain(text(AUTHORIZATION))
+        .any(|names| names.contains("range"));
+    if is_foreign && !is_signed {
+        request.headers_mut().remove(RANGE);
     }
 }
 

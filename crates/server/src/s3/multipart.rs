@@ -195,8 +195,9 @@ impl Shelf {
                 .map_err(|_| s3_error!(InvalidArgument, "The range is not bytes=first-last."))
         };
         let range = input.copy_source_range.as_ref().map(parse).transpose()?;
-        let (_, _, reader) = self.open_checked(&bucket, &key, range.as_ref(), |source| {
-            conditions.check_source(source)
+        let (_, _, reader) = self.open_checked(&bucket, &key, |source| {
+            conditions.check_source(source)?;
+            Ok(range.as_ref())
         })?;
         let options = WriteOptions { md5: true, ..WriteOptions::default() };
         let name = layout::part(of.0, of.2, number);
@@ -792,12 +793,12 @@ mod tests {
         put(&shelf, &name, b"first and longer");
         let seen = std::cell::RefCell::new(Vec::new());
         let (object, _, mut reader) = shelf
-            .open_checked("b", "k", None, |object| {
+            .open_checked("b", "k", |object| {
                 if seen.borrow().is_empty() {
                     put(&shelf, &name, b"second");
                 }
                 seen.borrow_mut().push(object.stat.size);
-                Ok(())
+                Ok(None)
             })
             .unwrap();
         assert_eq!((seen.into_inner(), object.stat.size), (vec![16, 6], 6));

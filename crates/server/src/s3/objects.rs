@@ -14,7 +14,7 @@ use s3s::{S3Request, S3Result, s3_error};
 use tallybook_files::{Condition, Error, ReadOptions, Reader, UnlinkOptions, WriteOptions};
 
 use super::checks::{Check, show_checksum};
-use super::conditions::{ReadConditions, for_write, precondition_failed};
+use super::conditions::{ReadConditions, for_write, precondition_failed, range_applies};
 use super::failure::failed;
 use super::layout;
 use super::meta::{Object, ObjectMeta, USER_METADATA_BYTES_MAX, encode, millis, timestamp};
@@ -154,11 +154,15 @@ impl Shelf {
         Ok(output)
     }
 
-    pub(crate) async fn get_object(&self, input: GetObjectInput) -> S3Result<GetObjectOutput> {
+    pub(crate) async fn get_object(
+        &self,
+        request: S3Request<GetObjectInput>,
+    ) -> S3Result<GetObjectOutput> {
+        let S3Request { input, headers, .. } = request;
         let with_checksum = input.checksum_mode.is_some();
         let (object, part, batch) = self
             .run(move |shelf| {
-                let (object, part, reader) = shelf.open_object(&input)?;
+                let (object, part, reader) = shelf.open_object(&input, &headers)?;
                 let batch = read_batch(reader).map_err(failed)?;
                 Ok((object, part, batch))
             })
@@ -169,6 +173,7 @@ impl Shelf {
     fn open_object(
         &self,
         input: &GetObjectInput,
+        headers: &HeaderMap,
     ) -> S3Result<(Object, Option<Range<u64>>, Reader)> {
         check_version(input.version_id.as_deref())?;
         let conditions = ReadConditions {
@@ -177,25 +182,24 @@ impl Shelf {
             if_modified_since: input.if_modified_since.clone(),
             if_unmodified_since: input.if_unmodified_since.clone(),
         };
-        self.open_checked(&input.bucket, &input.key, input.range.as_ref(), |object| {
+        self.open_checked(&input.bucket, &input.key, |object| {
             conditions.check(object)?;
-            check_part_number(input.part_number, object)
+            check_part_number(input.part_number, object)?;
+            Ok(input.range.as_ref().filter(|_| range_applies(headers, object)))
         })
     }
 
-    /// Opens an object, or a range of it, that `check` lets pass. Another object may come under the key
-    /// meanwhile; then it is looked again.
-    pub(super) fn open_checked(
+    /// Opens an object that `check` lets pass, or the range of it that `check` answers. Another object may
+    /// come under the key meanwhile; then it is looked again.
+    pub(super) fn open_checked<'r>(
         &self,
         bucket: &str,
         key: &str,
-        range: Option<&s3s::dto::Range>,
-        check: impl Fn(&Object) -> S3Result<()>,
+        check: impl Fn(&Object) -> S3Result<Option<&'r s3s::dto::Range>>,
     ) -> S3Result<(Object, Option<Range<u64>>, Reader)> {
         loop {
             let object = self.need_object(bucket, key)?;
-            check(&object)?;
-            let part = range.map(|range| part_of(range, object.stat.size)).transpose()?;
+            let part = check(&object)?.map(|range| part_of(range, object.stat.size)).transpose()?;
             let options = ReadOptions { range: part.clone(), ..ReadOptions::default() };
             let reader = self.files.reader(&object.stat.name, options).map_err(failed)?;
             if let Some(reader) =
@@ -206,7 +210,11 @@ impl Shelf {
         }
     }
 
-    pub(crate) fn head_object(&self, input: &HeadObjectInput) -> S3Result<HeadObjectOutput> {
+    pub(crate) fn head_object(
+        &self,
+        request: &S3Request<HeadObjectInput>,
+    ) -> S3Result<HeadObjectOutput> {
+        let S3Request { input, headers, .. } = request;
         check_version(input.version_id.as_deref())?;
         let object = self.need_object(&input.bucket, &input.key)?;
         let conditions = ReadConditions {
@@ -217,7 +225,7 @@ impl Shelf {
         };
         conditions.check(&object)?;
         check_part_number(input.part_number, &object)?;
-        let range = input.range.as_ref();
+        let range = input.range.as_ref().filter(|_| range_applies(headers, &object));
         let part = range.map(|range| part_of(range, object.stat.size)).transpose()?;
         let length = part.as_ref().map_or(object.stat.size, |part| part.end - part.start);
         let meta = &object.meta;

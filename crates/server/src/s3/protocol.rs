@@ -159,14 +159,14 @@ impl S3 for Shelf {
         &self,
         request: S3Request<GetObjectInput>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
-        Shelf::get_object(self, request.input).await.map(S3Response::new)
+        Shelf::get_object(self, request).await.map(S3Response::new)
     }
 
     async fn head_object(
         &self,
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
-        on_pool!(self, move |shelf| shelf.head_object(&request.input))
+        on_pool!(self, move |shelf| shelf.head_object(&request))
     }
 
     async fn get_object_attributes(

@@ -440,6 +440,55 @@ fn head_of_a_range_is_partial_and_what_was_not_modified_is_named() {
     }
 }
 
+/// `If-Range` was passed over: a client that went on with a download, of an object that another had replaced,
+/// put the rest of this behind the beginning of that.
+#[test]
+fn range_is_answered_only_of_the_object_that_if_range_names() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    let (_, head, _) = door.ask("PUT", "/bucket/k", &[], b"before");
+    let old = etag_of(&head).to_owned();
+    let (_, head, _) = door.ask("PUT", "/bucket/k", &[], b"0123456789");
+    let tag = etag_of(&head).to_owned();
+    let (_, head, _) = door.ask("HEAD", "/bucket/k", &[], b"");
+    let at = head.lines().find_map(|line| line.strip_prefix("last-modified: ")).unwrap();
+    for (validator, is_current) in [
+        (tag.clone(), true),
+        (at.to_owned(), true),
+        (old.clone(), false),
+        (format!("W/{tag}"), false),
+        ("Thu, 01 Jan 2026 00:00:00 GMT".to_owned(), false),
+        ("Fri, 31 Dec 9999 23:59:59 GMT".to_owned(), false),
+        ("*".to_owned(), false),
+        (String::new(), false),
+        (format!("{tag}\r\nIf-Range: {tag}"), false),
+    ] {
+        let headers = ["Range: bytes=2-4", &format!("If-Range: {validator}")];
+        let expected = if is_current { (206, &b"234"[..]) } else { (200, &b"0123456789"[..]) };
+        let (status, _, body) = door.ask("GET", "/bucket/k", &headers, b"");
+        assert_eq!((status, &body[..]), expected, "{validator}");
+        let (status, head, _) = door.ask("HEAD", "/bucket/k", &headers, b"");
+        let length = format!("content-length: {}", expected.1.len());
+        assert_eq!(status, expected.0, "{validator}");
+        assert!(head.lines().any(|line| line == length), "{validator}: {head}");
+    }
+    // A range that isn't there isn't asked for either.
+    let beyond = ["Range: bytes=99-", &format!("If-Range: {old}")];
+    assert_eq!(door.ask("GET", "/bucket/k", &beyond, b"").0, 200);
+    assert_eq!(door.ask("GET", "/bucket/k", &beyond[..1], b"").0, 416);
+}
+
+#[test]
+fn ranges_that_are_not_one_of_bytes_are_ignored() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/k", b"0123456789");
+    for range in ["bytes=0-1,5-6", "items=0-1", "bytes=4-2", "bytes=x"] {
+        let (status, head, body) = door.ask("GET", "/bucket/k", &[&format!("Range: {range}")], b"");
+        assert_eq!((status, &body[..]), (200, &b"0123456789"[..]), "{range}: {head}");
+    }
+}
+
 #[test]
 fn conditions_of_a_copy_hold_for_what_it_would_replace() {
     let (_dir, door) = serving();
