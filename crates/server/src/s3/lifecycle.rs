@@ -35,6 +35,7 @@ impl Rule {
         let unknown = rule.transitions.is_some()
             || rule.noncurrent_version_expiration.is_some()
             || rule.noncurrent_version_transitions.is_some();
+        check_filter(&rule)?;
         let filter = rule.filter.unwrap_or_default();
         let and = filter.and.unwrap_or_default();
         if unknown || filter.tag.is_some() || and.tags.is_some_and(|tags| !tags.is_empty()) {
@@ -43,7 +44,11 @@ impl Rule {
                 "A rule may expire objects by prefix, size and age, and end uploads by age."
             ));
         }
-        let size = |bytes: Option<i64>| bytes.and_then(|bytes| u64::try_from(bytes).ok());
+        // A bound that can't be read is none, and the rule would expire what it was to keep.
+        let size = |bytes: Option<i64>| {
+            let negative = |_| s3_error!(InvalidArgument, "'ObjectSize' must not be negative");
+            bytes.map(u64::try_from).transpose().map_err(negative)
+        };
         let days = |days: Option<i32>| match days {
             None => Ok(None),
             Some(days) => match u32::try_from(days) {
@@ -57,8 +62,8 @@ impl Rule {
             id: rule.id.unwrap_or_default(),
             is_enabled: rule.status.as_str() == ExpirationStatus::ENABLED,
             prefix: filter.prefix.or(and.prefix).or(rule.prefix).unwrap_or_default(),
-            larger_than: size(filter.object_size_greater_than.or(and.object_size_greater_than)),
-            smaller_than: size(filter.object_size_less_than.or(and.object_size_less_than)),
+            larger_than: size(filter.object_size_greater_than.or(and.object_size_greater_than))?,
+            smaller_than: size(filter.object_size_less_than.or(and.object_size_less_than))?,
             expire_days: days(expiration.days)?,
             expire_at_ms: expiration.date.as_ref().map(millis),
             abort_upload_days: days(abort.and_then(|abort| abort.days_after_initiation))?,
@@ -120,23 +125,55 @@ impl Rule {
     }
 }
 
+/// Refuses a rule that doesn't say in one place what it is for: of two, one would be passed over.
+fn check_filter(rule: &LifecycleRule) -> S3Result<()> {
+    let malformed = |what: &'static str| Err(s3_error!(MalformedXML, "{what}"));
+    let Some(filter) = &rule.filter else {
+        return match rule.prefix {
+            Some(_) => Ok(()),
+            None => malformed("A rule has a Filter or a Prefix."),
+        };
+    };
+    let members = [
+        filter.and.is_some(),
+        filter.prefix.is_some(),
+        filter.tag.is_some(),
+        filter.object_size_greater_than.is_some(),
+        filter.object_size_less_than.is_some(),
+    ];
+    match members.into_iter().filter(|is_there| *is_there).count() {
+        2.. => malformed("A Filter has one member; several are in an And."),
+        1 if rule.prefix.is_some() => malformed("A rule has a Filter or a Prefix, not both."),
+        _ => Ok(()),
+    }
+}
+
 /// The first midnight after so many days.
 fn due_ms(since_ms: u64, days: u32) -> u64 {
     since_ms.saturating_add(u64::from(days) * DAY_MS).div_ceil(DAY_MS).saturating_mul(DAY_MS)
 }
 
 impl Shelf {
+    /// Replaces the rules of a bucket. No rules are none to replace them with: only `delete_lifecycle` takes
+    /// them away.
     pub(crate) fn set_lifecycle(
         &self,
         bucket: &str,
         configuration: Option<BucketLifecycleConfiguration>,
     ) -> S3Result<()> {
         let rules = configuration.map(|configuration| configuration.rules).unwrap_or_default();
+        if rules.is_empty() {
+            return Err(s3_error!(MalformedXML, "A configuration has at least one rule."));
+        }
         if rules.len() > RULES_MAX {
             return Err(s3_error!(InvalidRequest, "A bucket has at most 1,000 rules."));
         }
         let rules: Vec<Rule> = rules.into_iter().map(Rule::of).collect::<S3Result<_>>()?;
         self.set_bucket(bucket, |meta| meta.lifecycle = rules)
+    }
+
+    pub(crate) fn delete_lifecycle(&self, bucket: &str) -> S3Result<()> {
+        self.set_bucket(bucket, |meta| meta.lifecycle.clear())
     }
 
     pub(crate) fn lifecycle(

@@ -143,7 +143,7 @@ impl S3 for Shelf {
         request: S3Request<DeleteBucketLifecycleInput>,
     ) -> S3Result<S3Response<DeleteBucketLifecycleOutput>> {
         on_pool!(self, move |shelf| {
-            shelf.set_lifecycle(&request.input.bucket, None)?;
+            shelf.delete_lifecycle(&request.input.bucket)?;
             Ok(DeleteBucketLifecycleOutput::default())
         })
     }

@@ -269,6 +269,56 @@ fn sub_resources_that_are_not_there_are_refused_and_nothing_is_done() {
     }
 }
 
+/// A size below zero was none, so that the rule was for objects of every size; of two prefixes one was passed
+/// over; and a configuration without a body took all rules away.
+#[test]
+fn lifecycle_whose_bounds_cannot_be_kept_is_refused_and_the_one_before_stays() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    let put = |inside: &str| {
+        let end = "<Status>Enabled</Status><Expiration><Days>1</Days></Expiration></Rule>";
+        let rule = format!("<LifecycleConfiguration><Rule>{inside}{end}</LifecycleConfiguration>");
+        let (status, _, said) = door.ask("PUT", "/bucket?lifecycle", &[], rule.as_bytes());
+        (status, String::from_utf8(said).unwrap())
+    };
+    let shown = || String::from_utf8(door.ask("GET", "/bucket?lifecycle", &[], b"").2).unwrap();
+    let prefix = "<Prefix>tmp/</Prefix>";
+    let size = "<ObjectSizeGreaterThan>5</ObjectSizeGreaterThan>";
+    assert_eq!(put(&format!("<Filter><And>{prefix}{size}</And></Filter>")).0, 200);
+    let before = shown();
+    assert!(before.contains(prefix) && before.contains(size), "{before}");
+    for (inside, code) in [
+        ("<Filter><ObjectSizeGreaterThan>-1</ObjectSizeGreaterThan></Filter>", "InvalidArgument"),
+        ("<Filter><ObjectSizeLessThan>-1</ObjectSizeLessThan></Filter>", "InvalidArgument"),
+        (
+            "<Filter><And><Prefix/><ObjectSizeLessThan>-5</ObjectSizeLessThan></And></Filter>",
+            "InvalidArgument",
+        ),
+        ("<Filter><Prefix/><And><Prefix>tmp/</Prefix></And></Filter>", "MalformedXML"),
+        (
+            "<Filter><Prefix>a</Prefix><ObjectSizeLessThan>5</ObjectSizeLessThan></Filter>",
+            "MalformedXML",
+        ),
+        ("<Filter><Prefix/></Filter><Prefix>tmp/</Prefix>", "MalformedXML"),
+        ("", "MalformedXML"),
+    ] {
+        let (status, said) = put(inside);
+        assert!(status == 400 && said.contains(code), "{inside}: {status} {said}");
+    }
+    for body in ["", "<LifecycleConfiguration/>"] {
+        let (status, _, said) = door.ask("PUT", "/bucket?lifecycle", &[], body.as_bytes());
+        let said = String::from_utf8(said).unwrap();
+        assert!(status == 400 && said.contains("MalformedXML"), "{body}: {status} {said}");
+    }
+    assert_eq!(shown(), before);
+    for inside in ["<Prefix>old/</Prefix>", "<Filter/>", "<Filter/><Prefix>old/</Prefix>"] {
+        assert_eq!(put(inside).0, 200, "{inside}");
+        assert_eq!(shown().contains("<Prefix>old/</Prefix>"), inside.contains("old/"));
+    }
+    assert_eq!(door.status("DELETE", "/bucket?lifecycle", b""), 204);
+    assert_eq!(door.status("GET", "/bucket?lifecycle", b""), 404);
+}
+
 #[test]
 fn connection_ends_after_a_body_that_was_expected_and_empty() {
     let (_dir, door) = serving();
