@@ -5,7 +5,7 @@ use s3s::dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, MetadataDire
 use s3s::{S3Request, S3Result, s3_error};
 use tallybook_files::{Condition, CopyOptions, Error, Stat};
 
-use super::checks::show_checksum;
+use super::checks::{Algorithm, show_checksum};
 use super::conditions::{ReadConditions, for_write, of_header, precondition_failed};
 use super::failure::failed;
 use super::layout;
@@ -24,6 +24,9 @@ impl Shelf {
         refuse_unknown(&headers)?;
         check_key(&input.key)?;
         let (bucket, key) = source_of(&input.copy_source)?;
+        let algorithm =
+            input.checksum_algorithm.as_ref().map(|name| asked_algorithm(name.as_str()));
+        let algorithm = algorithm.transpose()?;
         let directive = input.metadata_directive.as_ref().map(MetadataDirective::as_str);
         let replaces = directive == Some(MetadataDirective::REPLACE);
         if (&bucket, &key) == (&input.bucket, &input.key) && !replaces {
@@ -57,6 +60,7 @@ impl Shelf {
         let (from, to) = ((&*bucket, &*key), (&*input.bucket, &*input.key));
         let object = self.copy_looked_at(from, to, |source| {
             conditions.check_source(source)?;
+            check_algorithm(algorithm, source)?;
             // What a source has beyond the replacement belongs to the bytes.
             let own = ObjectMeta { upload: None, ..source.meta.clone() };
             let meta = match &replacement {
@@ -111,6 +115,23 @@ impl Shelf {
             }
         }
     }
+}
+
+fn asked_algorithm(name: &str) -> S3Result<Algorithm> {
+    let unknown = |()| s3_error!(InvalidRequest, "The checksum algorithm is not known.");
+    name.parse().map_err(unknown)
+}
+
+/// Refuses a copy that is to have another checksum than its source: no bytes are read to compute one.
+fn check_algorithm(asked: Option<Algorithm>, source: &Object) -> S3Result<()> {
+    let has = |asked: Algorithm| {
+        let saved = source.meta.checksum.as_ref();
+        saved.is_some_and(|saved| saved.algorithm == asked.name() && !saved.is_composite)
+    };
+    if asked.is_none_or(has) {
+        return Ok(());
+    }
+    Err(s3_error!(NotImplemented, "A copy has the checksum of its source, and no other."))
 }
 
 #[cfg(test)]

@@ -559,6 +559,44 @@ fn conditions_of_a_copy_hold_for_what_it_would_replace() {
     assert_eq!(door.ask("GET", "/bucket/to", &[], b"").2, b"new");
 }
 
+/// The algorithm that a copy named was passed over: it had its source's checksum, or none.
+#[test]
+fn copy_with_another_checksum_than_its_source_is_refused() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/plain", b"123456789");
+    let checksum = ["x-amz-checksum-crc32: y/Q5Jg=="];
+    assert_eq!(door.ask("PUT", "/bucket/checked", &checksum, b"123456789").0, 200);
+    let id = begin_upload_with(&door, &["x-amz-checksum-algorithm: CRC32"]);
+    let part = format!("/bucket/k?partNumber=1&uploadId={id}");
+    let (_, head, _) = door.ask("PUT", &part, &checksum, b"123456789");
+    let part = format!("<PartNumber>1</PartNumber><ETag>{}</ETag>", etag_of(&head));
+    let body = format!("<CompleteMultipartUpload><Part>{part}</Part></CompleteMultipartUpload>");
+    let target = format!("/bucket/k?uploadId={id}");
+    assert_eq!(door.ask("POST", &target, &[], body.as_bytes()).0, 200);
+    let copy = |from: &str, algorithm: &str| {
+        let source = format!("x-amz-copy-source: /bucket/{from}");
+        let algorithm = format!("x-amz-checksum-algorithm: {algorithm}");
+        let (status, _, said) = door.ask("PUT", "/bucket/copy", &[&source, &algorithm], b"");
+        (status, String::from_utf8(said).unwrap())
+    };
+    for (from, algorithm, status, code) in [
+        ("plain", "CRC32", 501, "NotImplemented"),
+        ("checked", "SHA256", 501, "NotImplemented"),
+        // That of the parts' checksums.
+        ("k", "CRC32", 501, "NotImplemented"),
+        ("checked", "SHA512", 400, "InvalidRequest"),
+        ("checked", "crc32", 400, "InvalidRequest"),
+    ] {
+        let said = copy(from, algorithm);
+        assert!(said.0 == status && said.1.contains(code), "{from} {algorithm}: {said:?}");
+        assert_eq!(door.status("HEAD", "/bucket/copy", b""), 404);
+    }
+    let (status, said) = copy("checked", "CRC32");
+    assert!(status == 200 && said.contains("<ChecksumCRC32>y/Q5Jg==<"), "{said}");
+    assert_eq!(copy("plain", "").0, 200);
+}
+
 /// Buckets were made with any access rights asked for, and objects with any grants: who asked was told
 /// that everybody, or somebody, could now read them.
 #[test]
