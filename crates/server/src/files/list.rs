@@ -131,23 +131,37 @@ fn page_text(
 fn page_within(
     bytes_max: usize,
     slice_entries: usize,
-    mut list: impl FnMut(ListOptions) -> Result<Page>,
-    mut options: ListOptions,
+    list: impl FnMut(ListOptions) -> Result<Page>,
+    options: ListOptions,
 ) -> Result<Vec<u8>> {
     let mut text = PageText::default();
+    let next_after =
+        in_slices(slice_entries, list, options, |entry| Ok(text.add(&entry, bytes_max)))?;
+    Ok(text.end(next_after.as_deref()))
+}
+
+/// Hands out the entries of a page, asked for `slice_entries` at a time, until `add` says of one that it is too
+/// much; what the next page begins after, if there is one. Requires: the first isn't too much.
+pub(crate) fn in_slices<E>(
+    slice_entries: usize,
+    mut list: impl FnMut(ListOptions) -> std::result::Result<Page, E>,
+    mut options: ListOptions,
+    mut add: impl FnMut(ListEntry) -> std::result::Result<bool, E>,
+) -> std::result::Result<Option<String>, E> {
     let mut left = options.limit;
     loop {
         options.limit = slice_entries.min(left);
         let Page { entries, next_after } = list(options.clone())?;
         left = left.saturating_sub(entries.len());
-        for entry in &entries {
-            if !text.add(entry, bytes_max) {
-                return Ok(text.end(options.after.as_deref()));
+        for entry in entries {
+            let name = entry.name().to_owned();
+            if !add(entry)? {
+                return Ok(options.after);
             }
-            options.after = Some(entry.name().to_owned());
+            options.after = Some(name);
         }
         if next_after.is_none() || left == 0 {
-            return Ok(text.end(next_after.as_deref()));
+            return Ok(next_after);
         }
         options.after = next_after;
     }

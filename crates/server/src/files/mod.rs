@@ -31,9 +31,9 @@ use crate::scan::BAD_ESCAPE;
 
 pub(crate) use give::give;
 pub(crate) use intake::{INTAKE_BYTES, Intake};
-pub(crate) use list::list;
 #[cfg(feature = "fuzzing")]
 pub(crate) use list::{Asked, asked};
+pub(crate) use list::{in_slices, list};
 pub(crate) use outlet::{Outlet, Unnamed};
 pub(crate) use read::{get, head};
 pub(crate) use verify::verify;

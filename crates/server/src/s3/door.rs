@@ -182,7 +182,8 @@ impl Door {
                 if is_head && response.headers().contains_key(CONTENT_RANGE) {
                     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
                 }
-                response.map(|body| to_body(body, &link, share))
+                let memory = response.extensions_mut().remove::<Arc<Share>>();
+                response.map(|body| to_body(body, &link, share, memory))
             }
             Err(error) => {
                 let error = s3s::StdError::from(error);
@@ -320,13 +321,14 @@ impl HttpBody for Taken {
     }
 }
 
-fn to_body(body: s3s::Body, link: &Rc<Link>, share: Share) -> Body {
+fn to_body(body: s3s::Body, link: &Rc<Link>, share: Share, memory: Option<Arc<Share>>) -> Body {
     if body.is_end_stream() {
         return Body::Empty;
     }
     let length = body.size_hint().exact();
     link.streaming.set(true);
-    let pieces = Box::new(Answered { body, link: link.clone(), in_flight: Arc::new(share) });
+    let held = std::iter::once(Arc::new(share)).chain(memory).collect();
+    let pieces = Box::new(Answered { body, link: link.clone(), held });
     match length {
         Some(length) => Body::Sized(pieces, length),
         None => Body::Stream(pieces),
@@ -337,7 +339,8 @@ fn to_body(body: s3s::Body, link: &Rc<Link>, share: Share) -> Body {
 struct Answered {
     body: s3s::Body,
     link: Rc<Link>,
-    in_flight: Arc<Share>,
+    /// Its request in flight, and its memory if that is counted.
+    held: Vec<Arc<Share>>,
 }
 
 impl Pieces for Answered {
@@ -350,7 +353,9 @@ impl Pieces for Answered {
                 None => None,
                 Some(Err(_)) => Some(Err(Interrupted)),
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => Some(Ok(Piece::from(bytes).holding(&self.in_flight))),
+                    Ok(bytes) => {
+                        Some(Ok(self.held.iter().fold(Piece::from(bytes), Piece::holding)))
+                    }
                     Err(_) => continue,
                 },
             });
@@ -361,5 +366,27 @@ impl Pieces for Answered {
 impl Drop for Answered {
     fn drop(&mut self) {
         self.link.streaming.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// hyper takes the bytes at once and drops what they came from, while the client takes its time.
+    #[test]
+    fn memory_of_an_answer_is_held_by_its_bytes() {
+        let (in_flight, memory) = (Quota::new(1), Quota::new(100_000));
+        let shares = (in_flight.try_take(1).unwrap(), memory.try_take(100_000).unwrap());
+        let body = s3s::Body::from(Bytes::from(vec![0; 100_000]));
+        let link = Rc::new(Link::default());
+        let body = to_body(body, &link, shares.0, Some(Arc::new(shares.1)));
+        let Body::Sized(mut pieces, 100_000) = body else { panic!("the length is known") };
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let Poll::Ready(Some(Ok(piece))) = pieces.poll_next(&mut cx) else { panic!("no piece") };
+        drop(pieces);
+        assert_eq!((in_flight.used(), memory.used()), (1, 100_000));
+        drop(piece);
+        assert_eq!((in_flight.used(), memory.used()), (0, 0));
     }
 }

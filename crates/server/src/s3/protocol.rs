@@ -224,21 +224,21 @@ impl S3 for Shelf {
         &self,
         request: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
-        on_pool!(self, move |shelf| Shelf::list_objects(shelf, &request.input))
+        self.run(move |shelf| Shelf::list_objects(shelf, &request.input)).await
     }
 
     async fn list_objects_v2(
         &self,
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
-        on_pool!(self, move |shelf| Shelf::list_objects_v2(shelf, &request.input))
+        self.run(move |shelf| Shelf::list_objects_v2(shelf, &request.input)).await
     }
 
     async fn list_object_versions(
         &self,
         request: S3Request<ListObjectVersionsInput>,
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
-        on_pool!(self, move |shelf| Shelf::list_object_versions(shelf, &request.input))
+        self.run(move |shelf| Shelf::list_object_versions(shelf, &request.input)).await
     }
 
     async fn create_multipart_upload(

@@ -31,8 +31,12 @@ struct Door {
 
 impl Door {
     fn open(dir: &Path, files: FileStore, s3: S3Options) -> Door {
+        Door::open_with(dir, files, s3, options())
+    }
+
+    fn open_with(dir: &Path, files: FileStore, s3: S3Options, options: ServerOptions) -> Door {
         let store = Store::open(dir.join("store"), Options::default()).unwrap();
-        let options = ServerOptions { s3: Some(s3), ..options() };
+        let options = ServerOptions { s3: Some(s3), ..options };
         let server = Server::bind_with_files(options, store.clone(), Some(files.clone())).unwrap();
         let (address, handle) = (server.s3_addr().unwrap(), server.shutdown_handle());
         let thread = Some(std::thread::spawn(move || server.run()));
@@ -734,6 +738,45 @@ fn uploads_end_with_their_bucket_though_another_of_its_name_is_made() {
     let listed = String::from_utf8(door.ask("GET", "/bucket?uploads", &[], b"").2).unwrap();
     assert!(!listed.contains(&id), "{listed}");
     assert_eq!(door.status("PUT", &part, b"part"), 404);
+}
+
+#[test]
+fn listing_without_memory_for_a_whole_page_is_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { body_memory_bytes_max: 800 << 10, ..Limits::default() };
+    let options = ServerOptions { limits, ..options() };
+    let files = file_store(&dir.path().join("files"));
+    let door = Door::open_with(dir.path(), files, anonymous(), options);
+    door.status("PUT", "/bucket", b"");
+    for index in 0..60 {
+        let name = format!("/bucket/{index:02}{}", "%2B".repeat(1000));
+        assert_eq!(door.status("PUT", &name, b""), 200);
+    }
+    let list = || {
+        let target = "/bucket?list-type=2&encoding-type=url";
+        let (status, _, said) = door.ask("GET", target, &[], b"");
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!(status, 200, "{said}");
+        (said.matches("<Key>").count(), said.contains("<IsTruncated>true</IsTruncated>"))
+    };
+    let mut upload = TcpStream::connect(door.address).unwrap();
+    upload.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head =
+        "PUT /bucket/k HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n";
+    std::io::Write::write_all(&mut upload, head.as_bytes()).unwrap();
+    // It has its memory when its body is asked for.
+    let mut said = [0; 12];
+    upload.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"HTTP/1.1 100");
+    let (count, is_truncated) = list();
+    assert!((1..22).contains(&count) && is_truncated, "{count}");
+    drop(upload);
+    // Until the upload has given it back; and then no page keeps any.
+    let start = Instant::now();
+    while list() != (60, false) {
+        assert!(start.elapsed() < PATIENCE);
+    }
+    assert_eq!(list(), (60, false));
 }
 
 /// With less, each write of a file was answered 503, and clients tried for ever.
