@@ -106,8 +106,9 @@ impl<E: Engine> Server<E> {
         let door = |(listener, address)| {
             let (s3, files) = (api.options.s3.as_ref()?, api.files.clone()?);
             let quotas = (api.quotas.in_flight.clone(), api.quotas.body_memory.clone());
-            let retry_after = api.retry_after().clone();
-            Some((listener, address, Door::new(s3, files, quotas.0, quotas.1, retry_after)))
+            let (threads, retry_after) = (api.options.pool_threads, api.retry_after().clone());
+            let door = Door::new(s3, files, quotas.0, quotas.1, threads, retry_after);
+            Some((listener, address, door))
         };
         let s3 = s3_listener.and_then(door);
         Ok(Server { api, data, data_address, admin, s3, stop })

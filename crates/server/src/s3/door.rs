@@ -18,7 +18,6 @@ use hyper::header::{
     RANGE, RETRY_AFTER,
 };
 use hyper::{Method, Request, Response, StatusCode};
-use parking_lot::RwLock;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tallybook_files::FileStore;
@@ -92,9 +91,10 @@ impl Door {
         files: FileStore,
         in_flight: Arc<Quota>,
         memory: Arc<Quota>,
+        pool_threads: usize,
         retry_after: HeaderValue,
     ) -> Arc<Door> {
-        let shelf = Shelf { files, gate: Arc::new(RwLock::new(())), memory };
+        let shelf = Shelf::new(files, memory, pool_threads);
         let mut builder = S3ServiceBuilder::new(shelf.clone());
         if !options.credentials.is_empty() {
             let mut auth = SimpleAuth::new();

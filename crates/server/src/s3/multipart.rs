@@ -176,9 +176,24 @@ impl Shelf {
         Ok(output)
     }
 
-    pub(crate) fn upload_part_copy(
+    pub(crate) async fn upload_part_copy(
+        &self,
+        input: UploadPartCopyInput,
+    ) -> S3Result<UploadPartCopyOutput> {
+        let range = input.copy_source_range.as_deref().map(source_range).transpose()?;
+        let is_short = matches!(
+            range,
+            Some(s3s::dto::Range::Int { first, last: Some(last) }) if last - first < WAIT_BYTES_MAX
+        );
+        let work = move |shelf: &Shelf| shelf.copy_part(&input, range.as_ref());
+        // How long a source is of which no range is named, isn't known yet.
+        if is_short { self.run(work).await } else { self.run_long(work).await }
+    }
+
+    fn copy_part(
         &self,
         input: &UploadPartCopyInput,
+        range: Option<&s3s::dto::Range>,
     ) -> S3Result<UploadPartCopyOutput> {
         let number = part_number(input.part_number)?;
         let of = (&*input.bucket, &*input.key, &*input.upload_id);
@@ -190,14 +205,9 @@ impl Shelf {
             if_modified_since: input.copy_source_if_modified_since.clone(),
             if_unmodified_since: input.copy_source_if_unmodified_since.clone(),
         };
-        let parse = |text: &String| {
-            s3s::dto::Range::parse(text)
-                .map_err(|_| s3_error!(InvalidArgument, "The range is not bytes=first-last."))
-        };
-        let range = input.copy_source_range.as_ref().map(parse).transpose()?;
         let (_, _, reader) = self.open_checked(&bucket, &key, |source| {
             conditions.check_source(source)?;
-            Ok(range.as_ref())
+            Ok(range)
         })?;
         let options = WriteOptions { md5: true, ..WriteOptions::default() };
         let name = layout::part(of.0, of.2, number);
@@ -451,12 +461,16 @@ impl Shelf {
         let Completion { asked, work } = completion;
         let object = match work {
             Work::Done(object) => *object,
-            Work::Due { meta, condition, parts } => {
-                let made = self.make(&asked, *meta, condition, &parts);
-                // What another request to complete the same made stood in the way of this one.
-                let made_meanwhile = |error| self.made_of(&asked)?.ok_or(error);
-                made.and_then(Object::of).or_else(made_meanwhile)?
-            }
+            Work::Due { meta, condition, parts } => match self.made_of(&asked)? {
+                // While this waited for its turn.
+                Some(object) => object,
+                None => {
+                    let made = self.make(&asked, *meta, condition, &parts);
+                    // What another request to complete the same made may have stood in the way.
+                    let made_meanwhile = |error| self.made_of(&asked)?.ok_or(error);
+                    made.and_then(Object::of).or_else(made_meanwhile)?
+                }
+            },
         };
         let Asked { bucket, key, upload, .. } = asked;
         if let Err(error) = self.end_upload(&bucket, &upload) {
@@ -575,6 +589,11 @@ impl Shelf {
         self.need_both(asked)?;
         writer.commit().map_err(|error: Error| failed(error))
     }
+}
+
+fn source_range(text: &str) -> S3Result<s3s::dto::Range> {
+    s3s::dto::Range::parse(text)
+        .map_err(|_| s3_error!(InvalidArgument, "The range is not bytes=first-last."))
 }
 
 /// The entity tag of what is made of these parts, if their tags are of parts at all.

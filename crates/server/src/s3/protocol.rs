@@ -1,10 +1,11 @@
 //! What S3 asks, each handed to the shelf. What isn't here answers 501.
 
 use s3s::dto::*;
-use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3, S3Request, S3Response, S3Result};
 
 use super::buckets::owner;
 use super::checks::refuse_unknown_checksums;
+use super::failure::panicked;
 use super::objects::refuse_unknown;
 use super::shelf::Shelf;
 
@@ -259,7 +260,7 @@ impl S3 for Shelf {
         &self,
         request: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        on_pool!(self, move |shelf| Shelf::upload_part_copy(shelf, &request.input))
+        Shelf::upload_part_copy(self, request.input).await.map(S3Response::new)
     }
 
     async fn list_parts(
@@ -282,18 +283,17 @@ impl S3 for Shelf {
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         refuse_unknown_checksums(&request.headers)?;
         let completion = self.run(move |shelf| shelf.prepare(request.input)).await?;
-        let takes_long = completion.takes_long();
         let shelf = self.clone();
-        let task = tokio::task::spawn_blocking(move || shelf.complete(completion));
-        let done = async move {
-            task.await
-                .map_err(|_| s3_error!(InternalError, "The upload could not be completed."))?
-        };
-        if !takes_long {
-            return done.await.map(S3Response::new);
+        if !completion.takes_long() {
+            return shelf.run(move |shelf| shelf.complete(completion)).await.map(S3Response::new);
         }
-        // The answer begins at once and blanks follow, so that no client gives up; an error then comes
-        // in the body, as with S3.
+        // The answer begins at once and blanks follow, so that no client gives up, though it may have to wait
+        // for its turn; an error then comes in the body, as with S3.
+        let task =
+            tokio::spawn(
+                async move { shelf.run_long(move |shelf| shelf.complete(completion)).await },
+            );
+        let done = async move { task.await.map_err(panicked)? };
         let output = CompleteMultipartUploadOutput {
             future: Some(Box::pin(done)),
             ..CompleteMultipartUploadOutput::default()

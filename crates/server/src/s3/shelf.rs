@@ -8,6 +8,7 @@ use s3s::{S3Result, s3_error};
 use tallybook_files::{
     CopyOptions, FileStore, ListEntry, ListOptions, Stat, UnlinkOptions, WriteOptions,
 };
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::failure::{failed, panicked};
@@ -25,11 +26,19 @@ pub(crate) struct Shelf {
     /// Held for reading by who puts something into a bucket or an upload, for writing by who takes the
     /// bucket or the upload away: so nothing is put into what is gone.
     pub(crate) gate: Arc<RwLock<()>>,
-    /// Memory for bodies being received.
+    /// Memory for bodies being received, and pages being sent.
     pub(crate) memory: Arc<Quota>,
+    /// What moves many bytes inside the store takes a turn, or there would be no thread for the rest.
+    turns: Arc<Semaphore>,
 }
 
 impl Shelf {
+    /// Requires: `pool_threads` is what each pool has on which its work is done.
+    pub(crate) fn new(files: FileStore, memory: Arc<Quota>, pool_threads: usize) -> Shelf {
+        let turns = Arc::new(Semaphore::new((pool_threads / 2).max(1)));
+        Shelf { files, gate: Arc::new(RwLock::new(())), memory, turns }
+    }
+
     /// Does blocking work on the pool.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
@@ -37,6 +46,21 @@ impl Shelf {
     ) -> S3Result<T> {
         let shelf = self.clone();
         spawn_blocking(move || work(&shelf)).await.map_err(panicked)?
+    }
+
+    /// Does work that takes long on the pool, as soon as less than half of a pool's threads are at such work. It
+    /// goes on to its end though nobody waits for it any longer.
+    pub(crate) async fn run_long<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shelf) -> S3Result<T> + Send + 'static,
+    ) -> S3Result<T> {
+        let turn = self.turns.clone().acquire_owned().await;
+        let turn = turn.map_err(|_| s3_error!(ServiceUnavailable, "The server is stopping."))?;
+        self.run(move |shelf| {
+            let _turn = turn;
+            work(shelf)
+        })
+        .await
     }
 
     pub(crate) fn bucket(&self, bucket: &str) -> S3Result<Option<(Stat, BucketMeta)>> {
@@ -166,9 +190,55 @@ impl Shelf {
 
     /// One over this file store, with a bucket.
     pub(super) fn over(files: FileStore, bucket: &str) -> Shelf {
-        let shelf = Shelf { files, gate: Arc::new(RwLock::new(())), memory: Quota::new(1 << 20) };
+        let shelf = Shelf::new(files, Quota::new(1 << 20), 2);
         let input = s3s::dto::CreateBucketInput { bucket: bucket.into(), ..Default::default() };
         shelf.create_bucket(&input).unwrap();
         shelf
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Joins of large uploads had all threads of the pool, and nothing of S3 was answered until they were done.
+    #[test]
+    fn work_that_takes_long_leaves_half_of_the_pool_to_the_rest() {
+        let (_dir, shelf) = Shelf::with_bucket("b");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(2)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut long = Vec::new();
+            let mut gates = Vec::new();
+            for number in 0..3 {
+                let (gate, opened) = mpsc::channel::<()>();
+                let shelf = shelf.clone();
+                long.push(tokio::spawn(async move {
+                    let work = move |_: &Shelf| {
+                        let _ = opened.recv();
+                        Ok(number)
+                    };
+                    shelf.run_long(work).await
+                }));
+                gates.push(gate);
+            }
+            // They run up to where they wait.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            let short = shelf.run(|shelf| shelf.need_bucket("b").map(|_| ()));
+            let answered = tokio::time::timeout(Duration::from_secs(20), short).await;
+            assert!(matches!(answered, Ok(Ok(()))), "{answered:?}");
+            drop(gates);
+            for (number, done) in long.into_iter().enumerate() {
+                assert_eq!(done.await.unwrap().unwrap(), number);
+            }
+        });
     }
 }

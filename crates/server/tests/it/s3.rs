@@ -7,12 +7,16 @@ use std::io::Read;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use tallybook::Resources;
 use tallybook::options::Options;
 use tallybook::store::Store;
-use tallybook_files::{FileStore, OpenOptions, Totals};
+use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
+use tallybook::vfs::{MemoryFileSystem, SystemClock};
+use tallybook_files::{CreateOptions, FileStore, OpenOptions, Totals, resource_options};
 use tallybook_server::{
     Error, Limits, S3Credentials, S3Options, Server, ServerOptions, ShutdownHandle,
 };
@@ -777,6 +781,47 @@ fn listing_without_memory_for_a_whole_page_is_short() {
         assert!(start.elapsed() < PATIENCE);
     }
     assert_eq!(list(), (60, false));
+}
+
+/// A file store in memory, and what makes each reading of a bucket take this long.
+fn slow_files(delay: Duration) -> (FaultyFileSystem, FileStore, Fault) {
+    let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+    let clock = Arc::new(SystemClock::default());
+    let resources = Resources::with(resource_options(), Arc::new(fs.clone()), clock).unwrap();
+    let create = CreateOptions::default();
+    let files =
+        FileStore::create_with("/files", create, OpenOptions::default(), resources).unwrap();
+    let of_bucket = |_: &str, path: &Path| path.starts_with("/files/buckets");
+    let slow = Fault::delay(delay).class(OperationClass::Reads).only(of_bucket).sticky();
+    (fs, files, slow)
+}
+
+/// Copies of long parts had all threads of the pool, and nothing of S3 was answered until they were done.
+#[test]
+fn others_are_answered_while_long_parts_are_copied() {
+    let (fs, files, slow) = slow_files(Duration::from_secs(3));
+    let dir = tempfile::tempdir().unwrap();
+    let options = ServerOptions { threads: 1, pool_threads: 2, ..options() };
+    let door = Door::open_with(dir.path(), files, anonymous(), options);
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/from", &bytes(1, 100_000));
+    let id = begin_upload(&door);
+    fs.fail_at(0, slow);
+    std::thread::scope(|scope| {
+        let copy = |number: usize| {
+            let target = format!("/bucket/k?partNumber={number}&uploadId={id}");
+            door.ask("PUT", &target, &["x-amz-copy-source: /bucket/from"], b"").0
+        };
+        let copies: Vec<_> = (1..=3).map(|number| scope.spawn(move || copy(number))).collect();
+        // Until they are under way.
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(door.status("HEAD", "/bucket/from", b""), 200);
+        assert!(copies.iter().all(|copy| !copy.is_finished()), "it waited for a copy");
+        fs.clear();
+        for copy in copies {
+            assert_eq!(copy.join().unwrap(), 200);
+        }
+    });
 }
 
 /// With less, each write of a file was answered 503, and clients tried for ever.
