@@ -10,6 +10,7 @@ mod output;
 mod progress;
 mod log;
 mod secret;
+mod kubernetes;
 mod settings;
 mod file_arguments;
 mod arguments;

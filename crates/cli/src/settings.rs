@@ -1,7 +1,7 @@
 //! Settings of `serve`: defaults, then a TOML file, then `TALLYBOOK_*` variables, then flags.
 //!
 //! Invariant: a setting that isn't known is refused wherever it stands, so that a misspelled one
-//! can't be silently without effect.
+//! can't be silently without effect. Only what Kubernetes tells of a service is no setting.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -20,6 +20,7 @@ use tallybook_server::{
 
 use crate::admin::read_token;
 use crate::exit::UsageError;
+use crate::kubernetes::tells_of_a_service;
 use crate::log::LogFormat;
 use crate::secret::read_secret;
 use crate::units::{
@@ -33,8 +34,9 @@ const SETTINGS_HELP: &str = "\
 Settings:
   Every option but --config is also a setting of FILE (memtable_bytes = \"64MiB\") and a variable
   (TALLYBOOK_MEMTABLE_BYTES=64MiB). Flags win over variables, variables over FILE. A setting or a
-  TALLYBOOK_ variable that is not known is refused. FILE may also have the tables [limits]
-  and [timeouts], see docs/operations.md.";
+  TALLYBOOK_ variable that is not known is refused, but for those that Kubernetes makes for a
+  Service called tallybook (TALLYBOOK_SERVICE_HOST, TALLYBOOK_PORT=tcp://...). FILE may also have
+  the tables [limits] and [timeouts], see docs/operations.md.";
 
 /// Settings of `serve`. `None` is "not set here".
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
@@ -240,8 +242,7 @@ impl Settings {
             layers = layers.merge(Toml::file_exact(file));
         }
         layers
-            // The other is the laboratory's.
-            .merge(Env::prefixed(VARIABLE_PREFIX).ignore(&["config", "rivals"]))
+            .merge(variables())
             .merge(Serialized::defaults(self))
             .extract()
             .map_err(|error| UsageError(describe(&error)))
@@ -349,6 +350,16 @@ impl Settings {
     }
 }
 
+/// The variables that are settings, or misspelled ones.
+fn variables() -> Env {
+    // The other is the laboratory's.
+    let own = Env::prefixed(VARIABLE_PREFIX).ignore(&["config", "rivals"]);
+    own.filter(|name| {
+        let value = std::env::var_os(format!("{VARIABLE_PREFIX}{name}")).unwrap_or_default();
+        !tells_of_a_service(name.as_str(), &value.to_string_lossy())
+    })
+}
+
 /// The credentials in a file.
 fn read_credentials(path: &Path) -> Result<Vec<S3Credentials>, UsageError> {
     const WHAT: &str = "S3 credentials";
@@ -417,6 +428,15 @@ mod tests {
         assert!(error.contains("memtable_byte"), "{error}");
         assert!(settings("config = \"other.toml\"").is_err());
         assert!(settings("[limits]\nno_such_limit = 1").is_err());
+    }
+
+    /// A setting of such a name would be without effect as a variable.
+    #[test]
+    fn no_setting_is_taken_for_what_kubernetes_makes() {
+        let serve = Settings::augment_args(clap::Command::new("serve"));
+        for name in serve.get_arguments().map(|flag| flag.get_id().as_str().to_uppercase()) {
+            assert!(!tells_of_a_service(&name, "tcp://10.0.0.1:8080"), "{name}");
+        }
     }
 
     #[test]

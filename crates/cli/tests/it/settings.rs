@@ -29,6 +29,31 @@ fn unknown_variable_is_refused_by_name() {
     run(Server::command(&dir).env("TALLYBOOK_MEMTABLE_BYTE", "1")).failure(2, "memtable_byte");
 }
 
+/// Beside a Service called `tallybook` no server started: what Kubernetes tells of it were unknown settings.
+#[test]
+fn what_kubernetes_tells_of_a_service_is_no_setting() {
+    let dir = Dir::new();
+    let command = || {
+        let mut command = Server::command(&dir);
+        command.envs([
+            ("TALLYBOOK_SERVICE_HOST", "10.0.0.1"),
+            ("TALLYBOOK_SERVICE_PORT", "8080"),
+            ("TALLYBOOK_SERVICE_PORT_HTTP", "8080"),
+            ("TALLYBOOK_PORT", "tcp://10.0.0.1:8080"),
+            ("TALLYBOOK_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
+            ("TALLYBOOK_PORT_8080_TCP_PROTO", "tcp"),
+            ("TALLYBOOK_PORT_8080_TCP_PORT", "8080"),
+            ("TALLYBOOK_PORT_8080_TCP_ADDR", "10.0.0.1"),
+            ("TALLYBOOK_S3_SERVICE_HOST", "10.0.0.2"),
+            ("TALLYBOOK_S3_PORT", "tcp://10.0.0.2:9000"),
+        ]);
+        command
+    };
+    assert_eq!(Server::start(&mut command()).stop().0, Some(0));
+    run(command().env("TALLYBOOK_PORT", "8080")).failure(2, "port");
+    run(command().env("TALLYBOOK_MEMTABLE_BYTE", "1")).failure(2, "memtable_byte");
+}
+
 #[test]
 fn setting_out_of_range_is_refused() {
     let dir = Dir::new();
