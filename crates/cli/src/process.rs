@@ -1,5 +1,7 @@
 //! What a command asks of its process: signals, limits, and to die rather than limp.
 
+use std::ffi::c_int;
+use std::fs;
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +21,8 @@ pub(crate) struct StopSignals {
 }
 
 impl StopSignals {
-    /// Takes over SIGTERM and SIGINT.
+    /// Takes over SIGTERM and SIGINT, also where they are ignored: what is served outlives whoever started it,
+    /// and these are how it is asked to end.
     ///
     /// The exit on a second signal is an action of the signal handler itself, so that it works
     /// however stuck the rest of the process is.
@@ -65,10 +68,11 @@ pub(crate) fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Has the signals that end a command do `act` first, and then end the process as they do by themselves.
+/// Has the signals that end a command do `act` first, and then end the process as they do by themselves. Those
+/// that are ignored, and end nothing, stay so.
 pub(crate) fn do_before_the_end(act: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGQUIT])
-        .context("cannot take over the stop signals")?;
+    let ends = [SIGTERM, SIGINT, SIGHUP, SIGQUIT].into_iter().filter(|&it| !is_ignored(it));
+    let mut signals = Signals::new(ends).context("cannot take over the stop signals")?;
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             act();
@@ -81,6 +85,16 @@ pub(crate) fn do_before_the_end(act: impl FnOnce() + Send + 'static) -> anyhow::
         .spawn(wait)
         .context("cannot start the signal thread")?;
     Ok(())
+}
+
+/// Whether a signal is ignored: as `nohup` has SIGHUP, and a shell without job control SIGINT and SIGQUIT of
+/// what it starts in the background. Requires: nothing of ours took the signal over.
+fn is_ignored(signal: c_int) -> bool {
+    // Where there is no such file, nothing counts as ignored.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    ignored.is_some_and(|bits| bits >> (signal - 1) & 1 == 1)
 }
 
 /// Makes a file that would grow beyond a limit an error (EFBIG) instead of the process's end.

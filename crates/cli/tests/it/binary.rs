@@ -15,7 +15,18 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The binary, without settings that the environment of the test may hold.
 pub(crate) fn tallybook() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tallybook"));
+    without_settings(Command::new(env!("CARGO_BIN_EXE_tallybook")))
+}
+
+/// The same, started with these signals ignored, as `nohup` and a shell's `&` start a command.
+pub(crate) fn tallybook_ignoring(signals: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("trap '' {signals}; exec \"$0\" \"$@\""));
+    command.arg(env!("CARGO_BIN_EXE_tallybook"));
+    without_settings(command)
+}
+
+fn without_settings(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TALLYBOOK_") {
             command.env_remove(name);

@@ -5,14 +5,16 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::binary::{Dir, Outcome, SILENCE_MAX, Server, ask, bytes, run, tallybook};
+use crate::binary::{
+    Dir, Outcome, SILENCE_MAX, Server, ask, bytes, run, tallybook, tallybook_ignoring,
+};
 
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../files/tests/fixtures/table.kfs");
 
@@ -91,8 +93,8 @@ fn silent_way(server: &str, bytes: u64) -> (String, mpsc::Sender<()>) {
 }
 
 /// A read to `path` of a file of which only the beginning has come.
-fn half_a_read(way: &str, name: &str, path: &Path) -> Child {
-    let child = tallybook()
+fn half_a_read(mut tallybook: Command, way: &str, name: &str, path: &Path) -> Child {
+    let child = tallybook
         .args(["files", "read", name, path.to_str().unwrap(), "--url", way])
         .stderr(Stdio::null())
         .spawn()
@@ -122,7 +124,7 @@ fn two_reads_to_one_path_leave_one_of_the_two_whole() {
     fs::create_dir(dir.beside("out")).unwrap();
     let target = dir.beside("out/target");
     let (way, hold) = silent_way(&server.data, 200_000);
-    let mut slow = half_a_read(&way, "first", &target);
+    let mut slow = half_a_read(tallybook(), &way, "first", &target);
     remote(&server.data, &["read", "second", target.to_str().unwrap()]).success();
     assert!(fs::read(&target).unwrap() == second);
     drop(hold);
@@ -131,20 +133,51 @@ fn two_reads_to_one_path_leave_one_of_the_two_whole() {
     assert_eq!(fs::read_dir(dir.beside("out")).unwrap().count(), 1);
 }
 
+/// Whether these tests, and with them what they start, have a signal ignored: in a script's background SIGINT.
+fn is_ignored(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(ignored.trim(), 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
+}
+
 #[test]
 fn a_read_that_a_signal_ends_leaves_nothing() {
     let dir = Dir::new();
     let server = serve(&dir);
     write_piped(&server.data, "file", &bytes(100_000)).success();
     for (signal, target) in [(Signal::INT, "a/target"), (Signal::TERM, "b/target")] {
+        if is_ignored(signal) {
+            continue;
+        }
         let target = dir.beside(target);
         fs::create_dir(target.parent().unwrap()).unwrap();
         let (way, _hold) = silent_way(&server.data, 200_000);
-        let mut child = half_a_read(&way, "file", &target);
+        let mut child = half_a_read(tallybook(), &way, "file", &target);
         kill_process(Pid::from_child(&child), signal).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
         assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 0);
     }
+}
+
+/// `nohup` and a script's `&` had no effect: signals that are ignored as a command starts were taken over, ended
+/// it, and what it had read was removed.
+#[test]
+fn a_read_goes_on_through_signals_that_are_ignored() {
+    let dir = Dir::new();
+    let server = serve(&dir);
+    let contents = bytes(100_000);
+    write_piped(&server.data, "file", &contents).success();
+    fs::create_dir(dir.beside("out")).unwrap();
+    let target = dir.beside("out/target");
+    let (way, hold) = silent_way(&server.data, 200_000);
+    let mut child = half_a_read(tallybook_ignoring("HUP INT QUIT"), &way, "file", &target);
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT] {
+        kill_process(Pid::from_child(&child), signal).unwrap();
+    }
+    drop(hold);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(fs::read(&target).unwrap() == contents);
+    assert_eq!(fs::read_dir(dir.beside("out")).unwrap().count(), 1);
 }
 
 #[test]
