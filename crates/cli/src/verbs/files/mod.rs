@@ -12,13 +12,13 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use tallybook_files::{
     Condition, CopyOptions, CreateOptions, Destination, Durability, Error, FileStore,
-    ImportOptions, ImportReport, ListEntry, ListOptions, OpenOptions, Page, ReferenceId,
+    ImportOptions, ImportReport, ListEntry, ListOptions, OpenOptions, Page, Reaped, ReferenceId,
     RepairOptions, Stat, Totals, UnlinkOptions, VerifyOptions, VerifyReport,
 };
 use tallybook_server::json::verified;
 
 use crate::data_dir;
-use crate::exit::{Exit, UsageError, found, say};
+use crate::exit::{Exit, UsageError, found, report as report_error, say};
 use crate::file_arguments::{
     CopyArguments, CreateArguments, FileStoreArguments, FilesArguments, FilesCommand,
     ImportKfsArguments, ListArguments, RepairArguments, UnlinkArguments, VerifyFilesArguments,
@@ -204,10 +204,21 @@ fn verify(arguments: &FileStoreArguments, command: &VerifyFilesArguments) -> any
     let report = store.verify(options, &mut |done, total| progress.update(done, total))?;
     drop(progress);
     let exit = print_verified(arguments.json, &report)?;
-    // What is to be freed was not read by that.
-    store.reap()?;
-    store.close()?;
-    Ok(exit)
+    end_check(exit, store.reap(), store.close())
+}
+
+/// How a check ends that found what `exit` says: that space could not be given back, or the store not be closed,
+/// doesn't hide it. Damage in what was to be freed, which the check didn't read, counts as found.
+fn end_check(
+    exit: Exit,
+    reaped: tallybook_files::Result<Reaped>,
+    closed: tallybook_files::Result<()>,
+) -> anyhow::Result<Exit> {
+    let freed = match reaped.context("space could not be given back") {
+        Err(error) if report_error(&error) == Exit::Corruption => Exit::Corruption,
+        _ => exit,
+    };
+    found(freed, closed.map_err(anyhow::Error::from))
 }
 
 fn print_verified(is_json: bool, report: &VerifyReport) -> anyhow::Result<Exit> {
@@ -240,8 +251,7 @@ fn import_kfs(
     let store = transfer::open_or_create(&arguments.data)?;
     let report = import(command, &options, &store)?;
     let exit = print_imported(arguments.json, &report)?;
-    finish(&store)?;
-    Ok(exit)
+    found(exit, finish(&store).map(drop))
 }
 
 fn import_options(command: &ImportKfsArguments) -> anyhow::Result<ImportOptions> {
@@ -297,4 +307,28 @@ fn print(value: &Value) -> anyhow::Result<()> {
     let mut out = Output::new();
     out.json(value)?;
     Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use tallybook::Error as EngineError;
+
+    use super::*;
+
+    /// A script saw a full disk where there was damage, which only the text told of.
+    #[test]
+    fn what_fails_behind_a_check_does_not_hide_what_it_found() {
+        let full = || Error::Engine(EngineError::NoSpace { path: PathBuf::from("bucket") });
+        let damaged = || Error::Engine(EngineError::corruption(Path::new("bucket"), 0, "x"));
+        let reaped = || Ok(Reaped::default());
+        for exit in [Exit::Corruption, Exit::Success] {
+            assert_eq!(end_check(exit, reaped(), Ok(())).unwrap(), exit);
+            assert_eq!(end_check(exit, Err(full()), Ok(())).unwrap(), exit);
+            assert_eq!(end_check(exit, Err(damaged()), Ok(())).unwrap(), Exit::Corruption);
+        }
+        assert_eq!(end_check(Exit::Corruption, reaped(), Err(full())).unwrap(), Exit::Corruption);
+        assert!(end_check(Exit::Success, reaped(), Err(full())).is_err());
+    }
 }
