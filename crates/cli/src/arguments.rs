@@ -45,7 +45,8 @@ pub(crate) enum Command {
     Stats(StatsArguments),
     /// Print where a running server spends its time
     Stages(StagesArguments),
-    /// Print a journal, table or manifest file as text, or list a store's files
+    /// Print a journal, table or manifest file as text, or list a store's files; exits 5 if anything printed is
+    /// damaged, but for the torn end of a journal or manifest
     Inspect(InspectArguments),
     /// Read everything and check every checksum; exits 5 if anything is damaged
     Verify(VerifyArguments),

@@ -14,9 +14,11 @@ use crate::options::Reading;
 use crate::sstable::{self, Table};
 use crate::vfs::{DiskFileSystem, FileSystem};
 
-/// Writes the contents of a journal segment, table or manifest to `out`, an item a line. Damage ends
-/// the listing with the error.
-pub fn file(path: &Path, out: &mut dyn Write) -> Result<()> {
+/// Writes the contents of a journal segment, table or manifest to `out`, an item a line. Answers the number of
+/// blocks, entries and edits that are damaged, which the listing tells of in their place; what makes the whole
+/// file unreadable is an error. A journal or manifest that is torn where it ends is not damaged: so does one
+/// that is being written.
+pub fn file(path: &Path, out: &mut dyn Write) -> Result<u64> {
     let fs: Arc<dyn FileSystem> = Arc::new(DiskFileSystem);
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let written = |error| Error::io("write the listing of", path, error);
@@ -28,7 +30,7 @@ pub fn file(path: &Path, out: &mut dyn Write) -> Result<()> {
                     failed = writeln!(out, "{line}").err();
                 }
             })?;
-            failed.map_or(Ok(()), |error| Err(written(error)))
+            failed.map_or(Ok(0), |error| Err(written(error)))
         }
         Some(FileKind::Table(number)) => {
             let opened = fs.open_read(path).map_err(|error| Error::io("open", path, error))?;
@@ -39,8 +41,10 @@ pub fn file(path: &Path, out: &mut dyn Write) -> Result<()> {
             sstable::inspect(&Arc::new(table), out, true).map_err(written)
         }
         Some(FileKind::Manifest(_)) => {
-            let text = manifest::inspect(&*fs, path)?;
-            out.write_all(text.as_bytes()).map_err(written)
+            let mut text = String::new();
+            let damaged = manifest::inspect(&*fs, path, &mut text)?;
+            out.write_all(text.as_bytes()).map_err(written)?;
+            Ok(damaged)
         }
         _ => Err(Error::InvalidArgument(format!(
             "{} is no journal segment, table or manifest of a store, by its name",

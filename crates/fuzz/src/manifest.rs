@@ -29,7 +29,7 @@ pub(crate) fn file(data: &[u8]) -> bool {
     let path = file_name::manifest(disk::dir(), NUMBER);
     disk::write(&fs, &path, &bytes);
     disk::write(&fs, &file_name::current(disk::dir()), &disk::current(NUMBER));
-    let _ = manifest::inspect(&fs, &path);
+    let _ = manifest::inspect(&fs, &path, &mut String::new());
     let Some(edit) = recovered(&fs) else {
         return false;
     };

@@ -13,7 +13,7 @@ use serde_json::json;
 use tallybook::file_name::{self, FileKind};
 
 use crate::arguments::InspectArguments;
-use crate::exit::Exit;
+use crate::exit::{Exit, found, say};
 use crate::key_text::escape;
 use crate::output::Output;
 
@@ -30,11 +30,16 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> anyhow::Result<Exit> {
     let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut out = Output::new();
     if !metadata.is_dir() {
-        let printed = tallybook::inspect::file(path, &mut out);
+        let inspected = tallybook::inspect::file(path, &mut out);
         // What was printed before damage was met is worth having.
-        out.flush()?;
-        printed?;
-        return Ok(Exit::Success);
+        let printed = out.flush().map_err(anyhow::Error::from);
+        return match inspected? {
+            0 => printed.map(|()| Exit::Success),
+            damaged => {
+                say(format_args!("tallybook: damaged places in {}: {damaged}", path.display()));
+                found(Exit::Corruption, printed)
+            }
+        };
     }
     let files = list(path)?;
     if arguments.json {

@@ -93,6 +93,43 @@ fn inspect_prints_every_kind_of_file_as_text() {
     assert_eq!(kinds, [true; 3], "a compacted store has segments, tables and a manifest");
 }
 
+/// Damage was told of in the middle of a long text, and a script that asked for the code saw none.
+#[test]
+fn inspect_of_a_damaged_block_shows_the_others_and_exits_5() {
+    let dir = Dir::new();
+    // Of several blocks, in each of which a value is found by its letters.
+    for key in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+        dir.verb(&["put", key, &key.repeat(1000)]).success();
+    }
+    dir.verb(&["compact"]).success();
+    let of_table = |(path, kind)| matches!(kind, FileKind::Table(_)).then_some(path);
+    let path: PathBuf = files(&dir).into_iter().find_map(of_table).expect("there is a table");
+    let sound = run(tallybook().arg("inspect").arg(&path)).success();
+    let mut table = fs::read(&path).unwrap();
+    let at = table.windows(64).position(|window| window == [b'a'; 64]).expect("a value is found");
+    table[at] ^= 1;
+    fs::write(&path, table).unwrap();
+    let damaged = run(tallybook().arg("inspect").arg(&path)).failure(5, "damaged places");
+    assert!(damaged.text().contains("block 0 at 0 stored "), "{}", damaged.text());
+    let last = sound.text().lines().last().unwrap();
+    assert!(last.contains("\"j\"") && damaged.text().ends_with(&format!("{last}\n")), "{last}");
+}
+
+/// The end of a journal that is being written, or was when the power went, is torn.
+#[test]
+fn inspect_of_a_torn_journal_exits_0() {
+    let dir = filled();
+    let of_journal = |(path, kind)| matches!(kind, FileKind::Segment(_)).then_some(path);
+    let path: PathBuf = files(&dir).into_iter().find_map(of_journal).expect("there is a journal");
+    let text = run(tallybook().arg("inspect").arg(&path)).success();
+    let last = text.text().lines().rfind(|line| line.contains(" group ")).expect("a record");
+    let offset: usize = last.split(' ').next().unwrap().parse().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.truncate(offset + 10);
+    fs::write(&path, bytes).unwrap();
+    run(tallybook().arg("inspect").arg(&path)).success();
+}
+
 #[test]
 fn inspect_refuses_what_is_no_file_of_a_store() {
     let dir = Dir::new();

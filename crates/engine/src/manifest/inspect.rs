@@ -1,6 +1,6 @@
 //! A manifest as text, for people.
 //!
-//! Shows as much as can be read: damage is a line of the text, not an error.
+//! Shows as much as can be read: damage is a line of the text, and counted, not an error.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -12,8 +12,9 @@ use crate::file_name::{self, FileKind};
 use crate::version::VersionEdit;
 use crate::vfs::FileSystem;
 
-/// The records of the manifest at `path`, each with its offset, and one line per field of each edit.
-pub fn inspect(fs: &dyn FileSystem, path: &Path) -> Result<String> {
+/// Writes the records of the manifest at `path` to `text`, each with its offset, and one line per field of each
+/// edit. Answers the number of those that are damaged; a torn end is not.
+pub fn inspect(fs: &dyn FileSystem, path: &Path, text: &mut String) -> Result<u64> {
     let name = path.file_name().and_then(|name| name.to_str());
     let Some(FileKind::Manifest(number)) = name.and_then(file_name::parse) else {
         return Err(Error::InvalidArgument(format!("{} is not a manifest", path.display())));
@@ -21,25 +22,35 @@ pub fn inspect(fs: &dyn FileSystem, path: &Path) -> Result<String> {
     let Some(bytes) = read(fs, path)? else {
         return Err(Error::InvalidArgument(format!("{} is missing", path.display())));
     };
-    let mut text = format!("manifest {number}, {} bytes\n", bytes.len());
-    match record::check_header(&bytes, number) {
-        Ok(()) => write_records(&mut text, &bytes, number),
-        Err(HeaderError::Damaged(what)) => writeln!(text, "0: damaged: {what}"),
-        Err(HeaderError::Newer(version)) => writeln!(text, "0: newer format version {version}"),
-    }
-    .expect("a string takes all that is written to it");
-    Ok(text)
+    Ok(write(text, &bytes, number).expect("a string takes all that is written to it"))
 }
 
-fn write_records(text: &mut String, bytes: &[u8], number: u64) -> std::fmt::Result {
+fn write(text: &mut String, bytes: &[u8], number: u64) -> Result<u64, std::fmt::Error> {
+    writeln!(text, "manifest {number}, {} bytes", bytes.len())?;
+    match record::check_header(bytes, number) {
+        Ok(()) => return write_records(text, bytes, number),
+        Err(HeaderError::Damaged(what)) => writeln!(text, "0: damaged: {what}")?,
+        Err(HeaderError::Newer(version)) => {
+            writeln!(text, "0: newer format version {version}")?;
+            return Ok(0);
+        }
+    }
+    Ok(1)
+}
+
+/// Answers the number of damaged ones.
+fn write_records(text: &mut String, bytes: &[u8], number: u64) -> Result<u64, std::fmt::Error> {
+    let mut damaged = 0;
     let mut offset = HEADER_BYTES;
     while offset < bytes.len() {
         let Some((record, end)) = record::read(bytes, number, offset) else {
             let left = bytes.len() - offset;
-            return match record::mark_beyond(bytes, number, offset) {
-                true => writeln!(text, "{offset}: damaged: a mark stands beyond"),
-                false => writeln!(text, "{offset}: torn: {left} bytes"),
-            };
+            if record::mark_beyond(bytes, number, offset) {
+                writeln!(text, "{offset}: damaged: a mark stands beyond")?;
+                return Ok(damaged + 1);
+            }
+            writeln!(text, "{offset}: torn: {left} bytes")?;
+            return Ok(damaged);
         };
         match record {
             Record::Mark => writeln!(text, "{offset}: mark")?,
@@ -49,13 +60,16 @@ fn write_records(text: &mut String, bytes: &[u8], number: u64) -> std::fmt::Resu
                     Ok(edit) => {
                         edit.to_string().lines().try_for_each(|line| writeln!(text, "  {line}"))?;
                     }
-                    Err(what) => writeln!(text, "  damaged: {what}")?,
+                    Err(what) => {
+                        writeln!(text, "  damaged: {what}")?;
+                        damaged += 1;
+                    }
                 }
             }
         }
         offset = end;
     }
-    Ok(())
+    Ok(damaged)
 }
 
 #[cfg(test)]
@@ -63,6 +77,11 @@ mod tests {
     use super::*;
     use crate::manifest::Manifest;
     use crate::manifest::test_fs::TestFs;
+
+    fn inspected(fs: &TestFs, path: &Path) -> Result<(String, u64)> {
+        let mut text = String::new();
+        inspect(fs, path, &mut text).map(|damaged| (text, damaged))
+    }
 
     #[test]
     fn a_manifest_prints_line_by_line() {
@@ -75,24 +94,26 @@ mod tests {
         let records = "32: edit, 2 bytes\n  last seqno 5\n43: mark\n52: edit, 2 bytes\n  \
                        next file number 9\n63: mark\n";
         let expected = format!("manifest 4, 72 bytes\n{records}");
-        assert_eq!(inspect(&fs, path).unwrap(), expected);
+        assert_eq!(inspected(&fs, path).unwrap(), (expected, 0));
 
         let whole = fs.get(path);
         fs.put(path, &[&whole[..], b"xyz"].concat());
         let expected = format!("manifest 4, 75 bytes\n{records}72: torn: 3 bytes\n");
-        assert_eq!(inspect(&fs, path).unwrap(), expected);
+        assert_eq!(inspected(&fs, path).unwrap(), (expected, 0));
 
         let mut flipped = whole;
         flipped[45] ^= 1;
         fs.put(path, &flipped);
-        assert!(inspect(&fs, path).unwrap().ends_with("43: damaged: a mark stands beyond\n"));
+        let (text, damaged) = inspected(&fs, path).unwrap();
+        assert!(text.ends_with("43: damaged: a mark stands beyond\n"), "{text}");
+        assert_eq!(damaged, 1);
     }
 
     #[test]
     fn only_manifests_are_inspected() {
         let fs = TestFs::default();
         for path in ["d/CURRENT", "d/MANIFEST-000009"] {
-            let refused = inspect(&fs, Path::new(path));
+            let refused = inspected(&fs, Path::new(path));
             assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{path}");
         }
     }

@@ -1,6 +1,6 @@
 //! A table as text, for people: properties, a line for each block, its entries on demand.
 //!
-//! Damage is printed where it is met; only writing the text can fail.
+//! Damage is printed where it is met, and counted; only writing the text can fail.
 
 use std::io::{self, Write};
 
@@ -12,9 +12,11 @@ use crate::sstable::source::Purpose;
 /// Longest part of a key that is printed.
 const KEY_BYTES_SHOWN: usize = 120;
 
-/// Writes a table as text; with `entries`, each entry too. Values are not printed.
-pub fn inspect(table: &Table, out: &mut dyn Write, entries: bool) -> io::Result<()> {
+/// Writes a table as text; with `entries`, each entry too. Values are not printed. Answers the number of blocks
+/// and entries that are damaged.
+pub fn inspect(table: &Table, out: &mut dyn Write, entries: bool) -> io::Result<u64> {
     properties(table, out)?;
+    let mut damaged = 0;
     for tombstone in table.range_tombstones().iter() {
         let (start, end) = (escaped(&tombstone.start), escaped(&tombstone.end));
         writeln!(out, "deleted {start} to {end} before {}", tombstone.seqno)?;
@@ -29,20 +31,22 @@ pub fn inspect(table: &Table, out: &mut dyn Write, entries: bool) -> io::Result<
             Ok(bytes) => bytes.into_bytes(),
             Err(error) => {
                 writeln!(out, " from {key}: {error}")?;
+                damaged += 1;
                 continue;
             }
         };
         let Some(block) = Block::parse(&bytes) else {
             writeln!(out, " from {key}: malformed block")?;
+            damaged += 1;
             continue;
         };
         let (raw, prefix) = (bytes.len(), block.prefix().len());
         writeln!(out, " raw {raw} entries {} prefix {prefix} from {key}", block.len())?;
         if entries {
-            block_entries(&block, out)?;
+            damaged += block_entries(&block, out)?;
         }
     }
-    Ok(())
+    Ok(damaged)
 }
 
 fn properties(table: &Table, out: &mut dyn Write) -> io::Result<()> {
@@ -77,19 +81,25 @@ fn properties(table: &Table, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn block_entries(block: &Block<'_>, out: &mut dyn Write) -> io::Result<()> {
+/// Answers the number of malformed ones.
+fn block_entries(block: &Block<'_>, out: &mut dyn Write) -> io::Result<u64> {
+    let mut malformed = 0;
     for slot in 0..block.len() {
         let Some(raw) = block.entry(slot) else {
             writeln!(out, "  {slot}: malformed entry")?;
+            malformed += 1;
             continue;
         };
         let key = escaped(&[block.prefix(), raw.suffix].concat());
         match block.whole(raw.seqno, raw.tail) {
             Some(entry) => writeln!(out, "  {slot}: {key} {}", described(&entry))?,
-            None => writeln!(out, "  {slot}: {key} malformed entry")?,
+            None => {
+                writeln!(out, "  {slot}: {key} malformed entry")?;
+                malformed += 1;
+            }
         }
     }
-    Ok(())
+    Ok(malformed)
 }
 
 fn described(entry: &EntryRef<'_>) -> String {

@@ -424,7 +424,7 @@ fn inspect_prints_what_a_table_holds() {
     let range = RangeTombstone { start: "c".into(), end: "d".into(), seqno: 4 };
     let fixture = Fixture::new(&model, &[range], 4096, Compression::None);
     let mut out = Vec::new();
-    inspect(&fixture.open(Reading::Mapped), &mut out, true).unwrap();
+    assert_eq!(inspect(&fixture.open(Reading::Mapped), &mut out, true).unwrap(), 0);
     let text = String::from_utf8(out).unwrap();
     for line in [
         "entries 2 keys 2 tombstones 1 range_tombstones 1 expiring 1\n",
