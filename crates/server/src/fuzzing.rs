@@ -230,7 +230,7 @@ pub fn listing_lines(records: Vec<(Vec<u8>, Vec<u8>)>) {
         })
         .collect();
     let mut pieces: Vec<Piece> = Vec::new();
-    let mut lines = Lines { records: Given::records(records.clone(), Quota::new(usize::MAX)) };
+    let mut lines = Lines::new(Given::records(records.clone(), Quota::new(usize::MAX)));
     while lines.fill(&mut pieces).expect("records that are there are sent") {}
     let text: Vec<u8> =
         pieces.iter_mut().flat_map(|piece| piece.copy_to_bytes(piece.remaining())).collect();

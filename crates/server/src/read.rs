@@ -63,11 +63,9 @@ fn get_value<E: Engine>(
     key: &Key,
     wait: bool,
 ) -> Result<Option<Bytes>> {
-    let (value, share) = read_within(
-        memory,
-        |length| length,
-        |value_bytes_max| engine.get_with(key.as_slice(), ReadOptions { wait, value_bytes_max }),
-    )?;
+    let (value, share) = read_within(memory, |value_bytes_max| {
+        engine.get_with(key.as_slice(), ReadOptions { wait, value_bytes_max })
+    })?;
     Ok(value.map(|value| shared(value, share)))
 }
 
@@ -169,11 +167,9 @@ fn look<E: Engine>(
     {
         return Ok(Some((head, None)));
     }
-    let (entry, share) = read_within(
-        memory,
-        |length| length,
-        |value_bytes_max| engine.get_entry_with(key, ReadOptions { wait, value_bytes_max }),
-    )?;
+    let (entry, share) = read_within(memory, |value_bytes_max| {
+        engine.get_entry_with(key, ReadOptions { wait, value_bytes_max })
+    })?;
     Ok(entry.map(|(head, value)| (head, Some(shared(value, share)))))
 }
 

@@ -13,16 +13,15 @@ use crate::admission::{Quota, Share};
 /// A value up to this size isn't counted.
 pub(crate) const SMALL_VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// What `read` answers when it is told how long a value may be, with a share of the quota of `cost` of the
-/// length if that is large; `Error::Longer` when there is none.
+/// What `read` answers when it is told how long a value may be, with a share of the quota of its length if
+/// that is large; `Error::Longer` when there is none.
 #[inline]
 pub(crate) fn read_within<T>(
     quota: &Arc<Quota>,
-    cost: fn(u64) -> u64,
     mut read: impl FnMut(u64) -> Result<T>,
 ) -> Result<(T, Option<Share>)> {
     match read(SMALL_VALUE_BYTES_MAX as u64) {
-        Err(Error::Longer { length }) => read_large(quota, cost, length, read),
+        Err(Error::Longer { length }) => read_large(quota, length, read),
         read => Ok((read?, None)),
     }
 }
@@ -30,12 +29,11 @@ pub(crate) fn read_within<T>(
 #[cold]
 fn read_large<T>(
     quota: &Arc<Quota>,
-    cost: fn(u64) -> u64,
     mut length: u64,
     mut read: impl FnMut(u64) -> Result<T>,
 ) -> Result<(T, Option<Share>)> {
     loop {
-        let bytes = usize::try_from(cost(length)).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
         let share = quota.try_take_at_most(bytes).ok_or(Error::Longer { length })?;
         match read(length) {
             // Another value may have come under the key since its length was asked.
@@ -74,14 +72,10 @@ mod tests {
     /// Reads values whose lengths come in this order.
     fn read<const N: usize>(quota: &Arc<Quota>, lengths: [u64; N]) -> Result<(u64, Option<Share>)> {
         let mut lengths = lengths.into_iter();
-        read_within(
-            quota,
-            |length| length,
-            |max| {
-                let length = lengths.next().expect("no more reads than lengths");
-                if length <= max { Ok(length) } else { Err(Error::Longer { length }) }
-            },
-        )
+        read_within(quota, |max| {
+            let length = lengths.next().expect("no more reads than lengths");
+            if length <= max { Ok(length) } else { Err(Error::Longer { length }) }
+        })
     }
 
     #[test]

@@ -128,6 +128,23 @@ fn range_under_way_waits_for_memory_for_a_large_value() {
     }
 }
 
+/// A value counted its base64, too: what one had of it left no room for the other, which was cut.
+#[test]
+fn two_exports_of_large_values_as_json_leave_each_other_room() {
+    let running = start();
+    running.engine.store.put(b"larger", &value()).unwrap();
+    let mut first = slow(&running, "/kv");
+    wait_for_memory(&running, LARGE_BYTES);
+    let second = slow(&running, "/kv").reply("GET");
+    assert!(!second.is_cut);
+    wait_for_memory(&running, LARGE_BYTES);
+    let first = first.reply("GET");
+    assert!(!first.is_cut && first.body == second.body);
+    assert_eq!(first.body.split_inclusive(|&byte| byte == b'\n').count(), 302);
+    assert!(first.body.len() > 2 * (LARGE_BYTES / 3 * 4));
+    wait_for_memory(&running, 0);
+}
+
 /// Where others kept the memory for hours, it kept its share of the requests in flight and a snapshot of the
 /// store as long, and neither watchdog nor drain ended it.
 #[test]
