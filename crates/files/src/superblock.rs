@@ -79,31 +79,35 @@ impl Superblock {
         *self.store.first_chunk().expect("a store's number has 16 bytes")
     }
 
-    /// Whether a directory holds a store, or what is left of one.
+    /// Whether a directory holds a store, or what is left of one. An I/O error is answered only where it
+    /// decides.
     pub fn exists(fs: &dyn FileSystem, dir: &Path) -> Result<bool> {
+        let mut outcome = Ok(false);
         for name in NAMES {
             let path = dir.join(name);
-            if fs.exists(&path).map_err(|source| Error::io("look up", &path, source))? {
-                return Ok(true);
+            match fs.exists(&path).map_err(|source| Error::io("look up", &path, source)) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => outcome = Err(error),
             }
         }
-        Ok(false)
+        outcome
     }
 
-    /// Reads the record of the store in `dir`.
+    /// Reads the record of the store in `dir`. An I/O error is answered only where neither copy is sound.
     pub fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Superblock> {
         let mut found: Option<Superblock> = None;
-        let mut what = format!("there is no {}", NAMES[1]);
+        let what = format!("there is no {}", NAMES[1]);
+        let mut problem = Error::NotAStore { path: dir.to_owned(), what };
         for name in NAMES {
-            let path = dir.join(name);
-            if !fs.exists(&path).map_err(|source| Error::io("look up", &path, source))? {
-                continue;
-            }
-            let file = fs.open_read(&path).map_err(|source| Error::io("open", &path, source))?;
-            let len = file.len().map_err(|source| Error::io("read", &path, source))?;
-            let mut bytes = vec![0; usize::try_from(len.min(4 << 20)).unwrap_or(0)];
-            let read = file.read_exact_at(&mut bytes, 0);
-            read.map_err(|source| Error::io("read", &path, source))?;
+            let bytes = match read_copy(fs, &dir.join(name)) {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => continue,
+                Err(error) => {
+                    problem = error;
+                    continue;
+                }
+            };
             match decode(&bytes) {
                 Ok(superblock)
                     if found.as_ref().is_none_or(|f| f.changes <= superblock.changes) =>
@@ -111,10 +115,15 @@ impl Superblock {
                     found = Some(superblock);
                 }
                 Ok(_) => {}
-                Err(problem) => what = format!("{name}: {problem}"),
+                // What could not be read may be sound.
+                Err(_) if matches!(problem, Error::Engine(_)) => {}
+                Err(what) => {
+                    let what = format!("{name}: {what}");
+                    problem = Error::NotAStore { path: dir.to_owned(), what };
+                }
             }
         }
-        found.ok_or_else(|| Error::NotAStore { path: dir.to_owned(), what })
+        found.ok_or(problem)
     }
 
     /// Writes the record, durably.
@@ -159,6 +168,18 @@ impl Superblock {
         out.extend_from_slice(&checksum.to_le_bytes());
         out
     }
+}
+
+/// The bytes of a copy, if there is one.
+fn read_copy(fs: &dyn FileSystem, path: &Path) -> Result<Option<Vec<u8>>> {
+    if !fs.exists(path).map_err(|source| Error::io("look up", path, source))? {
+        return Ok(None);
+    }
+    let file = fs.open_read(path).map_err(|source| Error::io("open", path, source))?;
+    let len = file.len().map_err(|source| Error::io("read", path, source))?;
+    let mut bytes = vec![0; usize::try_from(len.min(4 << 20)).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, 0).map_err(|source| Error::io("read", path, source))?;
+    Ok(Some(bytes))
 }
 
 fn decode(bytes: &[u8]) -> Result<Superblock, String> {

@@ -1,4 +1,5 @@
-//! One bucket that fails, has no room, or is lost, and what the others do meanwhile.
+//! One bucket, or copy of the description, that fails, has no room, or is lost, and what the others do
+//! meanwhile.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -379,4 +380,38 @@ fn a_reader_that_outlives_its_store_opens_nothing() {
     let next = reopen(&memory).unwrap();
     write(&next, &name, b"anew");
     assert_reads(&next, &name, b"anew");
+}
+
+/// A copy that the disk can't read kept the store from being opened and repaired, whatever the other one was.
+#[test]
+fn a_copy_of_the_description_that_can_not_be_read_keeps_nothing_shut() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, two_buckets());
+    write(&store, "file", b"bytes");
+    store.close().unwrap();
+    drop(store);
+    let of: [fn(&str, &Path) -> bool; 3] = [
+        |_, path| path.ends_with("STORE.copy"),
+        |_, path| path.ends_with("STORE"),
+        |_, path| path.ends_with("STORE") || path.ends_with("STORE.copy"),
+    ];
+    let image = memory.image();
+    for (at, only) in of.into_iter().enumerate() {
+        let fs = FaultyFileSystem::new(Arc::new(image.crash(CrashMode::KeepAll, 0)));
+        let open =
+            || FileStore::open_with(memory_dir(), OpenOptions::default(), inline(fs.clone()));
+        fs.fail_at(0, Fault::errno(EIO).class(OperationClass::Reads).only(only).sticky());
+        let opened = open();
+        if at == 2 {
+            assert!(
+                matches!(&opened, Err(Error::Engine(tallybook::Error::Io { .. }))),
+                "{opened:?}"
+            );
+            continue;
+        }
+        assert_reads(&opened.unwrap(), "file", b"bytes");
+        FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone())).unwrap();
+        fs.clear();
+        assert_reads(&open().unwrap(), "file", b"bytes");
+    }
 }
