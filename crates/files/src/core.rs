@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::figures::Figures;
 use crate::key_layout::{self, key};
 use crate::options::OpenOptions;
+use crate::placement::check_name;
 use crate::record::{Content, ContentId, Extent, FileRecord, Quarantine, Share, decode_shares};
 use crate::superblock::Superblock;
 
@@ -79,6 +80,11 @@ impl Unswept {
 /// What doesn't decode though its checksum is right.
 pub(crate) fn undecodable(dir: &std::path::Path, what: &str) -> Error {
     Error::CatalogueLost { path: dir.to_owned(), what: format!("a {what} of it doesn't decode") }
+}
+
+/// The name in a key, if writers take it.
+pub(crate) fn decode_name(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|name| check_name(name).is_ok())
 }
 
 /// What a name stands for, in a bucket that there is.

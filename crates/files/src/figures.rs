@@ -120,7 +120,7 @@ impl Figures {
                 Figures::decode_totals(totals)?;
         }
         for (bucket, value) in buckets {
-            let [live, dead] = decode_numbers(&value)?;
+            let [live, dead] = Figures::decode_bucket(&value)?;
             *figures.buckets.get_mut(usize::from(bucket))? =
                 BucketFigures { exists: true, live, dead, ..BucketFigures::default() };
         }
@@ -131,6 +131,11 @@ impl Figures {
     pub(crate) fn decode_totals(totals: &[u8]) -> Option<[u64; 4]> {
         let numbers: [u64; 4] = decode_numbers(totals)?;
         (numbers[0].max(numbers[1]) <= NUMBER_MAX).then_some(numbers)
+    }
+
+    /// Live and dead bytes of a bucket.
+    pub(crate) fn decode_bucket(value: &[u8]) -> Option<[u64; 2]> {
+        decode_numbers(value)
     }
 
     /// Adds what has changed to a batch.

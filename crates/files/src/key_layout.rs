@@ -41,6 +41,12 @@ pub fn key(kind: u8, rest: &[u8]) -> Vec<u8> {
     key
 }
 
+/// The content id of a key that has nothing else behind its kind.
+pub fn parse_content(key: &[u8]) -> Option<ContentId> {
+    let (_, id) = key.split_first()?;
+    Some(ContentId(id.try_into().ok()?))
+}
+
 /// The key of a kind and a version.
 pub fn of_version(kind: u8, version: u64) -> Vec<u8> {
     key(kind, &version.to_be_bytes())

@@ -15,11 +15,12 @@ use tallybook::{Durability, Options, Resources, ScanOptions, Store, WriteBatch};
 
 use crate::buckets::{Buckets, catalogue_options};
 use crate::change::decode_place;
-use crate::core::{decode_content, decode_known_shares, decode_record};
+use crate::core::{decode_content, decode_known_shares, decode_name, decode_record};
 use crate::error::{Error, Result};
 use crate::figures::{Figures, NUMBER_MAX};
 use crate::key_layout::{self, key};
 use crate::options::{OpenOptions, UnlinkOptions, VerifyOptions};
+use crate::placement::check_name;
 use crate::record::{Content, FileRecord, decode_entry};
 use crate::store::{FileStore, lock_directory, open_catalogue, own_resources};
 use crate::superblock::Superblock;
@@ -167,14 +168,23 @@ fn read_catalogue(
     Ok(catalogue)
 }
 
+/// Whether key and value are what a writer makes of them.
 fn decodes(superblock: &Superblock, key: &[u8], value: &[u8]) -> bool {
     match *key {
-        [key_layout::NAME, ..] => decode_record(superblock, value).is_some(),
-        [key_layout::CONTENT, ..] => decode_content(superblock, value).is_some(),
-        [key_layout::UPLOAD | key_layout::FREED, ..] => {
-            decode_known_shares(superblock, value).is_some()
+        [key_layout::NAME, ref name @ ..] => {
+            decode_name(name).is_some() && decode_record(superblock, value).is_some()
         }
-        [key_layout::BUCKET, bucket] => superblock.has_bucket(bucket),
+        [key_layout::CONTENT, ..] => {
+            key_layout::parse_content(key).is_some() && decode_content(superblock, value).is_some()
+        }
+        [key_layout::UPLOAD | key_layout::FREED, ..] => {
+            key_layout::parse_content(key).is_some()
+                && decode_known_shares(superblock, value).is_some()
+        }
+        [key_layout::BUCKET, ref bucket @ ..] => {
+            matches!(*bucket, [bucket] if superblock.has_bucket(bucket))
+                && Figures::decode_bucket(value).is_some()
+        }
         [key_layout::TOTALS] => Figures::decode_totals(value).is_some(),
         [key_layout::ENTRY_DUE | key_layout::ENTRY_DEAD, ..] => {
             key.len() == 9
@@ -252,7 +262,7 @@ fn collect_entries(
             Err(other) => return Err(other.into()),
         };
         let Some((name, version)) = key_layout::parse_entry(&entry_key) else { continue };
-        if version >= NUMBER_MAX {
+        if version >= NUMBER_MAX || check_name(name).is_err() {
             continue;
         }
         figures.next_version = figures.next_version.max(version + 1);

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tallybook::ScanOptions;
 
-use crate::core::{Core, Unswept};
+use crate::core::{Core, Unswept, decode_name, undecodable};
 use crate::error::{Error, Result};
 use crate::key_layout::{self, key};
 use crate::options::{ReadOptions, VerifyOptions};
@@ -256,7 +256,7 @@ impl Verification {
     }
 }
 
-/// The first file after a name.
+/// The first file after a name. One whose name no writer takes can't be asked for, so the catalogue is lost.
 fn next_file(core: &Core, after: Option<&str>) -> Result<Option<(String, FileRecord)>> {
     let prefix = Some(Bytes::from_static(&[key_layout::NAME]));
     let mut cursor = core.catalogue.cursor(ScanOptions { prefix, ..ScanOptions::default() })?;
@@ -271,7 +271,9 @@ fn next_file(core: &Core, after: Option<&str>) -> Result<Option<(String, FileRec
     if !cursor.valid() {
         return Ok(None);
     }
-    let name = String::from_utf8_lossy(&cursor.key()[1..]).into_owned();
+    let name = decode_name(&cursor.key()[1..])
+        .ok_or_else(|| undecodable(core.catalogue.path(), "name"))?
+        .to_owned();
     let record = core.decode_record(&cursor.value()?)?;
     Ok(Some((name, record)))
 }

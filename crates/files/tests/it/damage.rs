@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, MemoryImage};
 use tallybook::{Options, Store};
 use tallybook_files::key_layout;
-use tallybook_files::record::{Content, ContentId, FileRecord};
+use tallybook_files::record::{Content, ContentId, FileRecord, encode_numbers};
 use tallybook_files::{
     CreateOptions, Error, FileStore, ListEntry, ListOptions, OpenOptions, ReadOptions,
     RepairOptions, UnlinkOptions, VerifyOptions,
 };
 
 use crate::support::{
-    CHUNK, assert_reads, bytes, engine_store, in_memory, inline, is_long, memory_dir, reopen,
-    small, write,
+    CHUNK, assert_reads, bytes, engine_store, in_memory, inline, is_long, lose_catalogue,
+    memory_dir, reopen, small, write,
 };
 
 const NAMES: [&str; 3] = ["first", "second", "third"];
@@ -364,6 +364,77 @@ fn records_that_contradict_each_other_are_refused() {
         assert_reads(&store, "first", &file("first"));
         assert_reads(&store, "third", &file("third"));
     }
+}
+
+/// Keys with right checksums that no writer makes kept verifications and repairs busy for ever, or had each
+/// repair end where the one before did.
+#[test]
+fn a_key_that_no_writer_makes_has_the_catalogue_made_anew() {
+    let long = [b'x'; 2000];
+    let keys: [(u8, &[u8]); 9] = [
+        (key_layout::NAME, b"\xff"),
+        (key_layout::NAME, b""),
+        (key_layout::NAME, &long),
+        (key_layout::BUCKET, b"\0"),
+        (key_layout::BUCKET, b"\0\0"),
+        (key_layout::CONTENT, b"short"),
+        (key_layout::UPLOAD, b"short"),
+        (key_layout::FREED, b"short"),
+        (key_layout::FREED, &[0; 17]),
+    ];
+    for (kind, rest) in keys {
+        let place = format!("{} {rest:?}", char::from(kind));
+        let fs = closed_store();
+        let catalogue = engine_store(&fs, "catalogue-000001");
+        let name_key = key_layout::key(key_layout::NAME, b"second");
+        let record = catalogue.get(&name_key).unwrap().unwrap();
+        let id = FileRecord::decode(&record).unwrap().content;
+        let content = catalogue.get(&key_layout::key(key_layout::CONTENT, &id.0)).unwrap().unwrap();
+        let value = match kind {
+            key_layout::NAME => record,
+            key_layout::CONTENT => content,
+            key_layout::BUCKET if rest.len() == 1 => "no numbers".into(),
+            _ => encode_numbers(&[0]).into(),
+        };
+        catalogue.put(&key_layout::key(kind, rest), &value).unwrap();
+        catalogue.close().unwrap();
+        drop(catalogue);
+        if let Ok(store) = reopen(&fs) {
+            let mut verification = store.verification(&VerifyOptions::default()).unwrap();
+            let steps =
+                (0..1000).map_while(|_| verification.step().ok().filter(|goes_on| *goes_on));
+            assert!(steps.count() < 1000, "{place}: the verification doesn't end");
+        }
+        let repaired =
+            FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()));
+        assert_eq!(repaired.unwrap().old_catalogue.as_ref(), Some(&directories()[1]), "{place}");
+        let store = reopen(&fs).unwrap();
+        assert_eq!(store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap().files, 3);
+        store.reap().unwrap();
+        NAMES.iter().for_each(|name| assert_reads(&store, name, &file(name)));
+    }
+}
+
+/// An entry of a name that no writer takes was taken over, and ended every verification and repair from then on.
+#[test]
+fn an_entry_of_a_name_that_no_writer_takes_is_left_out() {
+    let fs = closed_store();
+    let bucket = engine_store(&fs, "buckets/000-000001");
+    let prefix = Some(vec![key_layout::ENTRY].into());
+    let options = tallybook::ScanOptions { prefix, ..Default::default() };
+    let entry = bucket.range(options).unwrap().next().unwrap().unwrap().value;
+    for name in ["", &"x".repeat(2000)] {
+        bucket.put(&key_layout::entry(name, 7), &entry).unwrap();
+    }
+    bucket.close().unwrap();
+    drop(bucket);
+    lose_catalogue(&fs);
+    let repaired =
+        FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()));
+    assert_eq!(repaired.unwrap().verified.files, 3);
+    let store = reopen(&fs).unwrap();
+    assert_eq!(store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap().damage, []);
+    NAMES.iter().for_each(|name| assert_reads(&store, name, &file(name)));
 }
 
 /// Flips a byte of a bucket's journal in the middle of what looks like `needle`.
