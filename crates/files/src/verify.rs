@@ -3,7 +3,7 @@
 //! 1. Each file from where the last run ended: every chunk, the whole hash, the entry in its bucket,
 //!    which is put back where it is missing.
 //! 2. What is damaged is noted in the catalogue, and refused from then on; what is whole again is not. What
-//!    the disk could not read is told of and not noted.
+//!    the disk could not read is told of and not noted. What can't be written is counted, and ends nothing.
 //! 3. After the last file, the buckets are swept of entries and chunks that the catalogue doesn't know.
 //!
 //! All this goes in steps of a bounded size, so that whoever asked may look how far it is, or give up.
@@ -51,11 +51,14 @@ pub struct VerifyReport {
     pub damage: Vec<FileDamage>,
     /// Buckets that are lost: every damaged file that has chunks in one says so.
     pub lost_buckets: Vec<u8>,
-    /// Buckets that could not be read through: what the catalogue doesn't know was not looked for in all of
-    /// each.
+    /// Buckets that could not be read through, or take no deletions: what the catalogue doesn't know was not
+    /// removed from all of each.
     pub unread_buckets: Vec<u8>,
     /// Entries that were put back into their buckets.
     pub entries_restored: u64,
+    /// Entries that could not be put back, and notes that could not be made, as on a full disk. The next
+    /// verification tries again.
+    pub unwritten: u64,
     /// Entries that no name stands for, and contents that no file has, which were removed.
     pub orphans: u64,
     /// The last file was reached, and the buckets were swept.
@@ -137,7 +140,8 @@ impl Verification {
 
     fn seek(&mut self, after: Option<&str>) -> Result<Stage> {
         let Some((name, record)) = next_file(&self.core, after)? else {
-            self.core.catalogue.delete(&[key_layout::VERIFIED])?;
+            let forgotten = self.core.catalogue.delete(&[key_layout::VERIFIED]);
+            self.count_unwritten(forgotten.map(drop).map_err(Error::from))?;
             let existing = self.core.figures.lock().existing().collect();
             return Ok(Stage::Sweeping(existing, vec![key_layout::ENTRY]));
         };
@@ -178,7 +182,10 @@ impl Verification {
     ) -> Result<Stage> {
         self.report.files += 1;
         match error {
-            None => note(&self.core, &name, version, None)?,
+            None => {
+                let noted = note(&self.core, &name, version, None);
+                self.count_unwritten(noted)?;
+            }
             Some(Error::Damaged { offset, what, .. }) => {
                 self.report.damage.push(FileDamage {
                     name: name.clone(),
@@ -187,7 +194,9 @@ impl Verification {
                     what: what.clone(),
                     is_unread: false,
                 });
-                note(&self.core, &name, version, Some(Quarantine { version, offset, what }))?;
+                let damage = Quarantine { version, offset, what };
+                let noted = note(&self.core, &name, version, Some(damage));
+                self.count_unwritten(noted)?;
             }
             Some(Error::Engine(error @ tallybook::Error::Io { op: "read", .. })) => {
                 self.report.damage.push(FileDamage {
@@ -205,12 +214,26 @@ impl Verification {
 
     /// Goes on to the file after this one, unless the share ends here.
     fn pass(&mut self, name: String, record: &FileRecord) -> Result<Stage> {
-        restore_entry(&self.core, &name, record, &mut self.report)?;
+        let restored = restore_entry(&self.core, &name, record, &mut self.report);
+        self.count_unwritten(restored)?;
         if self.bytes_max.is_some_and(|bytes_max| self.report.bytes >= bytes_max) {
-            self.core.catalogue.put(&[key_layout::VERIFIED], name.as_bytes())?;
+            let noted = self.core.catalogue.put(&[key_layout::VERIFIED], name.as_bytes());
+            self.count_unwritten(noted.map(drop).map_err(Error::from))?;
             return Ok(Stage::Over);
         }
         Ok(Stage::Seeking(Some(name)))
+    }
+
+    /// Goes on where something could not be written: what was found is not lost by that.
+    fn count_unwritten(&mut self, outcome: Result<()>) -> Result<()> {
+        use tallybook::Error::{Busy, Io, NoSpace, ReadOnly};
+        match outcome {
+            Err(Error::Engine(Io { .. } | NoSpace { .. } | ReadOnly { .. } | Busy)) => {
+                self.report.unwritten += 1;
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Removes what the catalogue doesn't know from the first of these buckets: entries, then chunks.
@@ -237,7 +260,7 @@ impl Verification {
                 self.report.lost_buckets.push(bucket);
                 None
             }
-            Err(Error::Engine(error)) if is_unread(&error, &self.core.buckets.path(bucket)) => {
+            Err(Error::Engine(error)) if is_of_bucket(&error, &self.core.buckets.path(bucket)) => {
                 self.report.unread_buckets.push(bucket);
                 None
             }
@@ -301,11 +324,14 @@ fn note(core: &Core, name: &str, version: u64, damage: Option<Quarantine>) -> Re
     Ok(())
 }
 
-/// Whether something in this directory is damaged, or could not be read.
-fn is_unread(error: &tallybook::Error, dir: &Path) -> bool {
+/// Whether it is a bucket, in this directory, that could not be swept. Nothing else is written to by that.
+fn is_of_bucket(error: &tallybook::Error, dir: &Path) -> bool {
     match error {
-        tallybook::Error::Io { op: "read", path, .. } => path.starts_with(dir),
+        tallybook::Error::Io { path, .. } | tallybook::Error::NoSpace { path } => {
+            path.starts_with(dir)
+        }
         tallybook::Error::Corruption { file, .. } => file.starts_with(dir),
+        tallybook::Error::ReadOnly { .. } | tallybook::Error::Busy => true,
         _ => false,
     }
 }

@@ -35,6 +35,7 @@ pub fn verified(report: &VerifyReport) -> Value {
         "lost_buckets": report.lost_buckets,
         "unread_buckets": report.unread_buckets,
         "entries_restored": report.entries_restored,
+        "unwritten": report.unwritten,
         "orphans": report.orphans,
         "is_complete": report.is_complete,
     })

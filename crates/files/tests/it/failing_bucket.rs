@@ -415,3 +415,63 @@ fn a_copy_of_the_description_that_can_not_be_read_keeps_nothing_shut() {
         assert_reads(&open().unwrap(), "file", b"bytes");
     }
 }
+
+/// A bucket that has no room, or whose sync has failed, ended the verification: damage that had been found, and
+/// all that was behind, was told to nobody.
+#[test]
+fn what_can_not_be_written_ends_no_verification() {
+    for errno in [28, EIO] {
+        let (memory, fs, store) = with_faults(two_buckets());
+        let (entryless, torn) = (name_in(&store, 0, 0), name_in(&store, 1, 0));
+        let attributes = bytes(1, 60_000).into();
+        store
+            .write(&entryless, b"file", WriteOptions { attributes, ..Default::default() })
+            .unwrap();
+        write(&store, &torn, &bytes(2, 2 * CHUNK));
+        let version = store.stat(&entryless).unwrap().unwrap().version;
+        store.reap().unwrap();
+        store.close().unwrap();
+        drop(store);
+        let bucket = engine_store(&memory, "buckets/000-000001");
+        bucket.delete(&key_layout::entry(&entryless, version)).unwrap();
+        bucket.put(&key_layout::chunk(ContentId::new(1 << 40, 7), 0), b"nobody's").unwrap();
+        bucket.close().unwrap();
+        drop(bucket);
+        lose_first_chunk(&memory, "buckets/001-000001");
+        let open = || {
+            FileStore::open_with(memory_dir(), OpenOptions::default(), inline(fs.clone())).unwrap()
+        };
+        let store = open();
+        let fault = Fault::errno(errno).only(in_journal_of_bucket_0).sticky();
+        if errno == EIO {
+            fs.fail_at(0, fault.class(OperationClass::Syncs));
+            let durability = Some(Durability::Sync);
+            let options = WriteOptions { durability, ..Default::default() };
+            assert!(store.write(&name_in(&store, 0, 1), b"file", options).is_err());
+        } else {
+            fs.fail_at(0, fault.class(OperationClass::Writes));
+        }
+        let report = store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+        let damaged: Vec<&str> = report.damage.iter().map(|damage| &*damage.name).collect();
+        assert_eq!((damaged, report.unwritten > 0), (vec![&*torn], true), "{errno}: {report:?}");
+        assert_eq!((report.entries_restored, report.is_complete), (0, true), "{errno}");
+        if errno == EIO {
+            assert_eq!(report.unread_buckets, [0]);
+        }
+        fs.clear();
+        drop(store);
+        let store = open();
+        let report = store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+        assert_eq!((report.entries_restored, report.unwritten), (1, 0), "{errno}: {report:?}");
+    }
+}
+
+/// Has the first chunk of a bucket be missing.
+fn lose_first_chunk(fs: &MemoryFileSystem, bucket: &str) {
+    let bucket = engine_store(fs, bucket);
+    let prefix = Some(vec![key_layout::CHUNK].into());
+    let options = tallybook::ScanOptions { prefix, ..Default::default() };
+    let first = bucket.range_heads(options).unwrap().next().unwrap().unwrap().key;
+    bucket.delete(&first).unwrap();
+    bucket.close().unwrap();
+}

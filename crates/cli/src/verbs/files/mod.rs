@@ -222,14 +222,19 @@ fn end_check(
 }
 
 fn print_verified(is_json: bool, report: &VerifyReport) -> anyhow::Result<Exit> {
-    let is_sound = report.damage.is_empty()
-        && report.lost_buckets.is_empty()
-        && report.unread_buckets.is_empty();
     let printed = match is_json {
         true => print(&verified(report)),
         false => write(|out| report::write_verified(out, report)),
     };
-    found(exit_if(is_sound), printed)
+    found(exit_if(is_sound(report)), printed)
+}
+
+/// Whether everything was read, and is whole.
+fn is_sound(report: &VerifyReport) -> bool {
+    report.damage.is_empty()
+        && report.lost_buckets.is_empty()
+        && report.unread_buckets.is_empty()
+        && report.unwritten == 0
 }
 
 fn repair(arguments: &FileStoreArguments, command: &RepairArguments) -> anyhow::Result<Exit> {

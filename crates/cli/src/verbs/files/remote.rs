@@ -489,6 +489,8 @@ struct VerifiedJson {
     #[serde(default)]
     unread_buckets: Vec<u8>,
     entries_restored: u64,
+    #[serde(default)]
+    unwritten: u64,
     orphans: u64,
     is_complete: bool,
 }
@@ -519,6 +521,7 @@ impl VerifiedJson {
             lost_buckets: self.lost_buckets,
             unread_buckets: self.unread_buckets,
             entries_restored: self.entries_restored,
+            unwritten: self.unwritten,
             orphans: self.orphans,
             is_complete: self.is_complete,
         }

@@ -107,7 +107,7 @@ pub(super) fn write_verified(out: &mut Output, report: &VerifyReport) -> io::Res
         writeln!(out, "lost: bucket {bucket}")?;
     }
     for bucket in &report.unread_buckets {
-        writeln!(out, "unread: bucket {bucket} could not be read through")?;
+        writeln!(out, "unread: bucket {bucket} could not be read through and swept")?;
     }
     for damage in &report.damage {
         let name = escape(damage.name.as_bytes());
@@ -117,6 +117,9 @@ pub(super) fn write_verified(out: &mut Output, report: &VerifyReport) -> io::Res
     }
     if report.entries_restored > 0 {
         writeln!(out, "{} entries put back into their buckets", report.entries_restored)?;
+    }
+    if report.unwritten > 0 {
+        writeln!(out, "{} entries and notes could not be written", report.unwritten)?;
     }
     if report.orphans > 0 {
         writeln!(out, "{} leftovers of interrupted writes were freed", report.orphans)?;
