@@ -2,6 +2,8 @@
 //!
 //! 1. If the catalogue doesn't open or read, make another from the entries in the buckets: of each name
 //!    the newest counts. The directory of the old one stays as it is.
+//!    A bucket that isn't found may have been made all the same: its number is made anew, too, so that one
+//!    that comes back isn't taken for it, whose files the catalogue doesn't know.
 //! 2. Make lost buckets anew, empty; their old directories stay too.
 //! 3. Have the store's description name the new ones. Until then a crash leaves everything as it was.
 //! 4. Open the store, verify everything, and unlink damaged files if asked to.
@@ -43,6 +45,9 @@ pub struct RepairReport {
     pub old_catalogue: Option<PathBuf>,
     /// Buckets that were made anew, and what is left of the old ones.
     pub old_buckets: Vec<(u8, PathBuf)>,
+    /// Where the catalogue was made anew: buckets that were not found, or never made. What was in one is in
+    /// the store no longer, and where it comes back its directory stays as it is.
+    pub absent_buckets: Vec<u8>,
     /// What the verification afterwards found: files that are damaged or, if asked for, were unlinked.
     pub verified: VerifyReport,
 }
@@ -88,21 +93,26 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
                 repaired.catalogue_generation += 1;
             }
             let path = repaired.catalogue_dir(dir);
-            rebuild(&path, &buckets, &superblock, &open_options, resources)?
+            let rebuilt = rebuild(dir, &path, &buckets, &superblock, &open_options, resources)?;
+            report.absent_buckets = rebuilt.absent;
+            rebuilt.catalogue
         }
         Err(other) => return Err(other),
     };
     let existing = existing_buckets(&catalogue)?;
     catalogue.close()?;
+    // One that a file has chunks in was made, and is lost.
+    report.absent_buckets.retain(|bucket| !existing.contains(bucket));
     for bucket in existing {
         match buckets.get(bucket) {
             Ok(_) => {}
-            Err(Error::BucketLost { path, .. }) => {
-                repaired.bucket_generations[usize::from(bucket)] += 1;
-                report.old_buckets.push((bucket, path));
-            }
+            Err(Error::BucketLost { path, .. }) => report.old_buckets.push((bucket, path)),
             Err(other) => return Err(other),
         }
+    }
+    let lost = report.old_buckets.iter().map(|(bucket, _)| bucket);
+    for &bucket in lost.chain(&report.absent_buckets) {
+        raise_generation(&*resources.fs, dir, &mut repaired, bucket)?;
     }
     buckets.close_all()?;
     let anew =
@@ -125,6 +135,23 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     store.sync()?;
     store.close()?;
     Ok(report)
+}
+
+/// Has a bucket's next directory be one that isn't there.
+fn raise_generation(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    superblock: &mut Superblock,
+    bucket: u8,
+) -> Result<()> {
+    loop {
+        let generation = &mut superblock.bucket_generations[usize::from(bucket)];
+        *generation = generation.wrapping_add(1);
+        let path = superblock.bucket_dir(dir, bucket);
+        if !fs.exists(&path).map_err(|source| Error::io("look up", &path, source))? {
+            return Ok(());
+        }
+    }
 }
 
 /// Opens the catalogue and reads all of it: twice, where the disk could not at first.
@@ -204,23 +231,34 @@ fn existing_buckets(catalogue: &Store) -> Result<Vec<u8>> {
     Ok(existing)
 }
 
+/// A catalogue made anew.
+struct Rebuilt {
+    catalogue: Store,
+    /// Buckets that were not found.
+    absent: Vec<u8>,
+}
+
 /// Makes a catalogue from what the buckets say.
 fn rebuild(
+    dir: &Path,
     path: &Path,
     buckets: &Buckets,
     superblock: &Superblock,
     options: &OpenOptions,
     resources: &Arc<Resources>,
-) -> Result<Store> {
+) -> Result<Rebuilt> {
+    check_roots(&*resources.fs, dir, superblock)?;
     let catalogue = Store::open_with(
         path,
         Options { error_if_exists: true, ..catalogue_options(options) },
         resources.clone(),
     )?;
     let mut figures = Figures::new(superblock.bucket_count());
+    let mut absent = Vec::new();
     for at in 0..superblock.bucket_count() {
         let bucket = u8::try_from(at).expect("there are at most 256 buckets");
         if !holds_store(&*resources.fs, &buckets.path(bucket))? {
+            absent.push(bucket);
             continue;
         }
         figures.bucket(bucket).exists = true;
@@ -234,7 +272,26 @@ fn rebuild(
     let mut batch = WriteBatch::new();
     figures.write_to(&mut batch)?;
     catalogue.write(batch, Some(Durability::Sync))?;
-    Ok(catalogue)
+    Ok(Rebuilt { catalogue, absent })
+}
+
+/// Refuses where a directory that buckets were to be placed in isn't there, as with a disk that isn't mounted:
+/// without the catalogue nothing else tells of the files in them.
+fn check_roots(fs: &dyn FileSystem, dir: &Path, superblock: &Superblock) -> Result<()> {
+    for bucket in 0..superblock.bucket_count().min(superblock.bucket_dirs.len()) {
+        let Some(root) = superblock.bucket_root(bucket) else { continue };
+        if fs.exists(&root).map_err(|source| Error::io("look up", &root, source))? {
+            continue;
+        }
+        let bucket = u8::try_from(bucket).expect("there are at most 256 buckets");
+        let what = format!(
+            "{} isn't there, and without the catalogue nothing tells what was; bring it back, or \
+             make it, empty, to go on without",
+            root.display()
+        );
+        return Err(Error::BucketLost { bucket, path: superblock.bucket_dir(dir, bucket), what });
+    }
+    Ok(())
 }
 
 /// Whether a bucket was made here.

@@ -136,6 +136,11 @@ impl FileStore {
         // The catalogue first: a directory that says it is a store has one.
         let path = superblock.catalogue_dir(dir);
         Store::open_with(&path, catalogue_options(&options), resources.clone())?.close()?;
+        // Those elsewhere now, so that a repair can tell one that isn't there from one without a bucket.
+        for root in (0..superblock.bucket_dirs.len()).filter_map(|at| superblock.bucket_root(at)) {
+            let made = resources.fs.create_dir_all(&root);
+            made.map_err(|source| Error::io("create", &root, source))?;
+        }
         superblock.write(&*resources.fs, dir)?;
         Self::open_locked(dir, superblock, options, resources, lock)
     }

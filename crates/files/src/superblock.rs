@@ -66,13 +66,19 @@ impl Superblock {
     /// Where a bucket is.
     pub fn bucket_dir(&self, dir: &Path, bucket: u8) -> PathBuf {
         let at = usize::from(bucket);
-        let root = dir.join(&self.bucket_dirs[at % self.bucket_dirs.len()]);
-        // With stores that share a disk's directory, the number of the store tells them apart.
-        let root = match self.bucket_dirs[at % self.bucket_dirs.len()].is_absolute() {
-            true => root.join(format!("{:08x}", u32::from_be_bytes(self.store_prefix()))),
-            false => root,
-        };
+        let root = self.bucket_root(at).unwrap_or_else(|| dir.join(self.given_dir(at)));
         root.join(format!("{bucket:03}-{:06}", self.bucket_generations[at]))
+    }
+
+    /// The store's own part of the directory, elsewhere, that a bucket is placed in, if it is.
+    pub(crate) fn bucket_root(&self, at: usize) -> Option<PathBuf> {
+        let given = Some(self.given_dir(at)).filter(|given| given.is_absolute())?;
+        // With stores that share a disk's directory, the number of the store tells them apart.
+        Some(given.join(format!("{:08x}", u32::from_be_bytes(self.store_prefix()))))
+    }
+
+    fn given_dir(&self, at: usize) -> &Path {
+        &self.bucket_dirs[at % self.bucket_dirs.len()]
     }
 
     fn store_prefix(&self) -> [u8; 4] {

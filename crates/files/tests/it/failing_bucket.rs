@@ -1,7 +1,7 @@
 //! One bucket, or copy of the description, that fails, has no room, or is lost, and what the others do
 //! meanwhile.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -474,4 +474,83 @@ fn lose_first_chunk(fs: &MemoryFileSystem, bucket: &str) {
     let first = bucket.range_heads(options).unwrap().next().unwrap().unwrap().key;
     bucket.delete(&first).unwrap();
     bucket.close().unwrap();
+}
+
+/// Moves all files of a directory to another.
+fn move_files(fs: &MemoryFileSystem, from: &Path, to: &Path) {
+    fs.create_dir_all(to).unwrap();
+    for name in fs.list(from).unwrap() {
+        fs.rename(&from.join(&name), &to.join(&name)).unwrap();
+    }
+}
+
+fn repair(fs: &MemoryFileSystem) -> tallybook_files::Result<RepairReport> {
+    FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()))
+}
+
+/// It was taken for one never made. When its disk was there again, the first write opened it, and the next
+/// verification removed the chunks of all its files, which the catalogue had never heard of.
+#[test]
+fn a_bucket_that_was_away_when_the_catalogue_was_made_anew_is_left_alone() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, small());
+    let (kept, away) = (name_in(&store, 0, 0), name_in(&store, 1, 0));
+    for name in [&kept, &away] {
+        write(&store, name, &bytes(1, 3 * CHUNK));
+    }
+    let next = name_in(&store, 1, 1);
+    store.close().unwrap();
+    drop(store);
+    let (dir, elsewhere) = (memory_dir().join("buckets/001-000001"), Path::new("/elsewhere"));
+    move_files(&memory, &dir, elsewhere);
+    lose_catalogue(&memory);
+    let report = repair(&memory).unwrap();
+    assert_eq!((&report.absent_buckets[..], &report.old_buckets[..]), (&[1, 2, 3][..], &[][..]));
+    move_files(&memory, elsewhere, &dir);
+    let store = reopen(&memory).unwrap();
+    write(&store, &next, b"next");
+    store.reap().unwrap();
+    store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+    store.reap().unwrap();
+    assert_reads(&store, &kept, &bytes(1, 3 * CHUNK));
+    assert_reads(&store, &next, b"next");
+    assert_eq!(store.read(&away).unwrap(), None);
+    store.close().unwrap();
+    drop(store);
+    assert_eq!(chunk_count(&memory, "buckets/001-000001"), 3);
+}
+
+/// A disk that isn't mounted is most likely to come back.
+#[test]
+fn a_catalogue_is_made_anew_only_where_all_directories_of_buckets_are_there() {
+    let memory = MemoryFileSystem::new();
+    let bucket_dirs = ["/disk one", "/disk two"].map(PathBuf::from).to_vec();
+    let store = in_memory(&memory, CreateOptions { bucket_dirs, ..two_buckets() });
+    write(&store, &name_in(&store, 0, 0), b"file");
+    let dir = store.bucket_path(1);
+    store.close().unwrap();
+    drop(store);
+    lose_catalogue(&memory);
+    let root = dir.parent().unwrap();
+    // As it would be without the disk.
+    let unmounted = MemoryFileSystem::new();
+    for dir in ["/files", "/files/catalogue-000001"] {
+        unmounted.create_dir_all(Path::new(dir)).unwrap();
+        for name in memory.list(Path::new(dir)).unwrap() {
+            copy_file(&memory, &unmounted, &Path::new(dir).join(name));
+        }
+    }
+    unmounted.create_dir_all(&Path::new("/disk one").join(root.file_name().unwrap())).unwrap();
+    let refused = repair(&unmounted);
+    assert!(matches!(&refused, Err(Error::BucketLost { bucket: 1, .. })), "{refused:?}");
+    unmounted.create_dir_all(root).unwrap();
+    assert_eq!(repair(&unmounted).unwrap().absent_buckets, [0, 1]);
+    assert_eq!(repair(&memory).unwrap().absent_buckets, [1]);
+}
+
+fn copy_file(from: &MemoryFileSystem, to: &MemoryFileSystem, path: &Path) {
+    let file = from.open_read(path).unwrap();
+    let mut contents = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(&mut contents, 0).unwrap();
+    to.create(path).unwrap().write_all_at(&contents, 0).unwrap();
 }

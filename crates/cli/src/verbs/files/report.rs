@@ -140,6 +140,7 @@ pub(super) fn repaired(report: &RepairReport) -> Value {
     json!({
         "old_catalogue": report.old_catalogue,
         "old_buckets": buckets.collect::<Vec<_>>(),
+        "absent_buckets": report.absent_buckets,
         "verified": verified(&report.verified),
     })
 }
@@ -152,6 +153,10 @@ pub(super) fn write_repaired(out: &mut Output, report: &RepairReport) -> io::Res
     for (bucket, path) in &report.old_buckets {
         let path = path.display();
         writeln!(out, "bucket {bucket} was made anew; what is left of the old one is in {path}")?;
+    }
+    if !report.absent_buckets.is_empty() {
+        let absent: Vec<String> = report.absent_buckets.iter().map(u8::to_string).collect();
+        writeln!(out, "not found, or never made: buckets {}", absent.join(", "))?;
     }
     write_verified(out, &report.verified)
 }
