@@ -27,6 +27,7 @@ mod reader;
 mod names;
 mod verify;
 mod store;
+mod rebuild;
 mod repair;
 mod kfs;
 #[cfg(feature = "fuzzing")]
