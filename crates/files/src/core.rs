@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
-use tallybook::{Durability, Resources, Store};
+use tallybook::{Durability, Resources, ScanOptions, Store};
 
 use crate::buckets::{Bucket, Buckets};
 use crate::error::{Error, Result};
@@ -104,6 +104,18 @@ pub(crate) fn decode_known_shares(superblock: &Superblock, value: &[u8]) -> Opti
     decode_shares(value).filter(|shares| shares.iter().all(exists))
 }
 
+/// The buckets of which not all entries could be read when the catalogue was made. Their files may have chunks
+/// anywhere.
+pub(crate) fn unread_buckets(catalogue: &Store) -> Result<Vec<u8>> {
+    let prefix = Some(Bytes::from_static(&[key_layout::UNREAD]));
+    let heads = catalogue.range_heads(ScanOptions { prefix, ..ScanOptions::default() })?;
+    let mut unread = Vec::new();
+    for head in heads {
+        unread.extend(head?.key.get(1));
+    }
+    Ok(unread)
+}
+
 impl std::fmt::Debug for Core {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Core").field("dir", &self.dir).finish_non_exhaustive()
@@ -155,6 +167,12 @@ impl Core {
         let value = self.catalogue.get(&key(key_layout::QUARANTINED, name.as_bytes()))?;
         let known = value.and_then(|value| Quarantine::decode(&value));
         Ok(known.filter(|known| known.version == version))
+    }
+
+    /// Whether a bucket may have entries of files that the catalogue doesn't know: not all could be read when it
+    /// was made.
+    pub(crate) fn is_unread(&self, bucket: u8) -> Result<bool> {
+        Ok(self.catalogue.head(&key(key_layout::UNREAD, &[bucket]))?.is_some())
     }
 
     /// A bucket that is to take bytes, made on first use.

@@ -26,6 +26,8 @@ pub const TOTALS: u8 = b'T';
 pub const VERIFIED: u8 = b'V';
 /// In the catalogue while the store is closed: `S`, no bucket has entries that the catalogue doesn't know.
 pub const SWEPT: u8 = b'S';
+/// In the catalogue: `R | bucket`, a bucket of which not all entries could be read when the catalogue was made.
+pub const UNREAD: u8 = b'R';
 /// In a bucket: `c | content id | chunk number`, the bytes of a chunk.
 pub const CHUNK: u8 = b'c';
 /// In a bucket: `e | name | version`, all that is known of a file.

@@ -1,7 +1,9 @@
 //! Makes a catalogue from what the buckets say.
 //!
 //! 1. Take over the entries of each bucket that is found, of each name the newest.
+//!    Behind a block that can't be read it goes on with the next.
 //! 2. Count the names of each content and the bytes in each bucket, and drop contents without a name.
+//! 3. Note the buckets of which not all could be read: the catalogue may not know files of theirs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use bytes::Bytes;
 use tallybook::vfs::FileSystem;
 use tallybook::{Durability, Options, Resources, ScanOptions, Store, WriteBatch};
 
-use crate::buckets::{Buckets, catalogue_options};
+use crate::buckets::{Bucket, Buckets, catalogue_options};
 use crate::error::{Error, Result};
 use crate::figures::{Figures, NUMBER_MAX};
 use crate::key_layout::{self, key};
@@ -18,6 +20,9 @@ use crate::options::OpenOptions;
 use crate::placement::check_name;
 use crate::record::{Content, FileRecord, decode_entry};
 use crate::superblock::Superblock;
+
+/// Versions that are left out where not all could be read: what is written from then on is newer.
+const VERSIONS_SKIPPED: u64 = 1 << 40;
 
 /// Names that are written together.
 const BATCH_NAMES: usize = 512;
@@ -27,6 +32,8 @@ pub(crate) struct Rebuilt {
     pub(crate) catalogue: Store,
     /// Buckets that were not found.
     pub(crate) absent: Vec<u8>,
+    /// Buckets of which not all entries could be read.
+    pub(crate) unread: Vec<u8>,
 }
 
 /// Makes a catalogue from what the buckets say.
@@ -45,7 +52,7 @@ pub(crate) fn rebuild(
         resources.clone(),
     )?;
     let mut figures = Figures::new(superblock.bucket_count());
-    let mut absent = Vec::new();
+    let (mut absent, mut unread) = (Vec::new(), Vec::new());
     for at in 0..superblock.bucket_count() {
         let bucket = u8::try_from(at).expect("there are at most 256 buckets");
         if !holds_store(&*resources.fs, &buckets.path(bucket))? {
@@ -53,17 +60,67 @@ pub(crate) fn rebuild(
             continue;
         }
         figures.bucket(bucket).exists = true;
-        match buckets.get(bucket) {
-            Ok(store) => collect_entries(&catalogue, &store, superblock, &mut figures)?,
+        match open_twice(buckets, bucket) {
+            Ok(Some(store)) => {
+                if !collect_entries(&catalogue, &store, superblock, &mut figures)? {
+                    unread.push(bucket);
+                }
+            }
+            Ok(None) => unread.push(bucket),
             Err(Error::BucketLost { .. }) => {}
             Err(other) => return Err(other),
         }
     }
     count_names(&catalogue, &mut figures)?;
     let mut batch = WriteBatch::new();
+    for &bucket in &unread {
+        batch.put(key(key_layout::UNREAD, &[bucket]), vec![1])?;
+    }
+    if !unread.is_empty() {
+        figures.next_version = (figures.next_version + VERSIONS_SKIPPED).min(NUMBER_MAX);
+    }
     figures.write_to(&mut batch)?;
     catalogue.write(batch, Some(Durability::Sync))?;
-    Ok(Rebuilt { catalogue, absent })
+    Ok(Rebuilt { catalogue, absent, unread })
+}
+
+/// Whether all entries of these buckets can be read.
+pub(crate) fn reads_through(buckets: &Buckets, asked: &[u8]) -> Result<bool> {
+    for &bucket in asked {
+        match open_twice(buckets, bucket) {
+            Ok(Some(store)) if each_entry(&store, &mut |_, _| Ok(()))? => {}
+            Ok(_) | Err(Error::BucketLost { .. }) => return Ok(false),
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(true)
+}
+
+/// A bucket that has been made; `None` if the disk can't read it.
+pub(crate) fn open_twice(buckets: &Buckets, bucket: u8) -> Result<Option<Bucket>> {
+    let is_unread = |error: &Error| matches!(error, Error::Engine(error) if is_unreadable(error));
+    match buckets.get(bucket) {
+        Err(error) if is_unread(&error) => {}
+        opened => return opened.map(Some),
+    }
+    match buckets.get(bucket) {
+        Err(error) if is_unread(&error) => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// Reads what the disk could not at first again.
+fn twice<T>(mut read: impl FnMut() -> tallybook::Result<T>) -> tallybook::Result<T> {
+    match read() {
+        Err(tallybook::Error::Io { op: "read", .. }) => read(),
+        outcome => outcome,
+    }
+}
+
+/// Whether it is a part of a store that is damaged, or that the disk could not read.
+fn is_unreadable(error: &tallybook::Error) -> bool {
+    use tallybook::Error::{Corruption, Io};
+    matches!(error, Corruption { .. } | Io { op: "read", .. })
 }
 
 /// Refuses where a directory that buckets were to be placed in isn't there, as with a disk that isn't mounted:
@@ -94,53 +151,86 @@ fn holds_store(fs: &dyn FileSystem, path: &Path) -> Result<bool> {
     Ok(names.iter().any(|name| name != "LOCK" && !name.ends_with(".tmp")))
 }
 
-/// Takes over the entries of a bucket, of each name the newest. One that can't be read is skipped: the
-/// verification of the bucket tells of it.
+/// Takes over the entries of a bucket, of each name the newest. Whether all could be read.
 fn collect_entries(
     catalogue: &Store,
     store: &Store,
     superblock: &Superblock,
     figures: &mut Figures,
-) -> Result<()> {
-    let prefix = Some(Bytes::from_static(&[key_layout::ENTRY]));
-    for head in store.range_heads(ScanOptions { prefix, ..ScanOptions::default() })? {
-        let entry_key = match head {
-            Ok(head) => head.key,
-            Err(tallybook::Error::Corruption { .. }) => break,
-            Err(other) => return Err(other.into()),
-        };
-        let Some((name, version)) = key_layout::parse_entry(&entry_key) else { continue };
+) -> Result<bool> {
+    each_entry(store, &mut |entry_key, value| {
+        let Some((name, version)) = key_layout::parse_entry(entry_key) else { return Ok(()) };
         if version >= NUMBER_MAX || check_name(name).is_err() {
-            continue;
+            return Ok(());
         }
         figures.next_version = figures.next_version.max(version + 1);
-        let value = match store.get(&entry_key) {
-            Ok(value) => value,
-            Err(tallybook::Error::Corruption { .. }) => continue,
-            Err(other) => return Err(other.into()),
-        };
         let Some((record, content)) = value.and_then(|value| decode_entry(&value)) else {
-            continue;
+            return Ok(());
         };
         let mut buckets =
             content.extents.iter().map(|extent| extent.bucket).chain([record.primary]);
         let count = record.content.count();
         if count >= NUMBER_MAX || !buckets.all(|bucket| superblock.has_bucket(bucket)) {
-            continue;
+            return Ok(());
         }
         figures.next_content = figures.next_content.max(count + 1);
         let name_key = key(key_layout::NAME, name.as_bytes());
         let known = catalogue.get(&name_key)?.and_then(|value| FileRecord::decode(&value));
         if known.is_some_and(|known| known.version >= version) {
-            continue;
+            return Ok(());
         }
         let mut batch = WriteBatch::new();
         batch.put(name_key, record.encode())?;
         let content = Content { refs: 0, ..content };
         batch.put(key(key_layout::CONTENT, &record.content.0), content.encode())?;
-        catalogue.write(batch, Some(Durability::Os))?;
+        Ok(catalogue.write(batch, Some(Durability::Os)).map(drop)?)
+    })
+}
+
+/// Is shown key and value of an entry, or no value where that can't be read.
+type Visit<'a> = dyn FnMut(&[u8], Option<Bytes>) -> Result<()> + 'a;
+
+/// Shows the entries of a bucket; whether all could be read. Behind a block that can't be it goes on with the
+/// next that can: what other tables have in between may be older than what the block has.
+fn each_entry(store: &Store, visit: &mut Visit<'_>) -> Result<bool> {
+    let prefix = Some(Bytes::from_static(&[key_layout::ENTRY]));
+    let mut cursor = store.cursor(ScanOptions { prefix, ..ScanOptions::default() })?;
+    let mut from = vec![key_layout::ENTRY];
+    let mut is_whole = true;
+    let mut block_keys = None;
+    loop {
+        let mut moved = twice(|| cursor.seek(&from));
+        let is_sought = moved.is_ok();
+        while moved.is_ok() && cursor.valid() {
+            let value = twice(|| store.get(cursor.key()));
+            is_whole &= value.is_ok();
+            visit(cursor.key(), readable(value)?)?;
+            from = [cursor.key(), &[0]].concat();
+            moved = cursor.next();
+        }
+        match moved {
+            Ok(()) => return Ok(is_whole),
+            // The seek is the second try.
+            Err(_) if is_sought => continue,
+            Err(error) if is_unreadable(&error) => is_whole = false,
+            Err(other) => return Err(other.into()),
+        }
+        let block_keys = block_keys.get_or_insert_with(|| store.block_keys(&from[..1]));
+        let next = block_keys.partition_point(|key| key[..] < from[..]);
+        let Some(next) = block_keys.get(next) else { return Ok(false) };
+        if let Some(value) = readable(twice(|| store.get(next)))? {
+            visit(next, Some(value))?;
+        }
+        from = [&next[..], &[0]].concat();
     }
-    Ok(())
+}
+
+/// What was read, if it could be.
+fn readable<T>(read: tallybook::Result<Option<T>>) -> Result<Option<T>> {
+    match read {
+        Err(error) if is_unreadable(&error) => Ok(None),
+        read => Ok(read?),
+    }
 }
 
 /// Counts the names of each content, and drops contents without any.

@@ -1,9 +1,10 @@
 //! Saves what is whole of a store that lost something.
 //!
 //! 1. If the catalogue doesn't open or read, make another from the entries in the buckets: of each name
-//!    the newest counts. The directory of the old one stays as it is.
-//!    A bucket that isn't found may have been made all the same: its number is made anew, too, so that one
-//!    that comes back isn't taken for it, whose files the catalogue doesn't know.
+//!    the newest counts. The directory of the old one stays as it is. So too where the catalogue was made
+//!    while not all entries could be read, and now they can. A bucket that isn't found may have been made all
+//!    the same: its number is raised, so that one that comes back, whose files the catalogue doesn't know,
+//!    isn't taken for it.
 //! 2. Make lost buckets anew, empty; their old directories stay too.
 //! 3. Have the store's description name the new ones. Until then a crash leaves everything as it was.
 //! 4. Open the store, verify everything, and unlink damaged files if asked to.
@@ -17,12 +18,14 @@ use tallybook::{Resources, ScanOptions, Store};
 
 use crate::buckets::Buckets;
 use crate::change::decode_place;
-use crate::core::{decode_content, decode_known_shares, decode_name, decode_record};
+use crate::core::{
+    decode_content, decode_known_shares, decode_name, decode_record, unread_buckets,
+};
 use crate::error::{Error, Result};
 use crate::figures::Figures;
 use crate::key_layout;
 use crate::options::{OpenOptions, UnlinkOptions, VerifyOptions};
-use crate::rebuild::rebuild;
+use crate::rebuild::{open_twice, reads_through, rebuild};
 use crate::store::{FileStore, lock_directory, open_catalogue, own_resources};
 use crate::superblock::Superblock;
 use crate::verify::VerifyReport;
@@ -30,7 +33,8 @@ use crate::verify::VerifyReport;
 /// How a store is repaired.
 #[derive(Debug, Clone, Default)]
 pub struct RepairOptions {
-    /// Unlink files that are damaged. Else they stay, and reading them is refused.
+    /// Unlink files that are damaged. Else they stay, and reading them is refused. What an earlier repair could
+    /// not read, making the catalogue anew, is given up too.
     pub unlink_damaged: bool,
 }
 
@@ -44,6 +48,9 @@ pub struct RepairReport {
     /// Where the catalogue was made anew: buckets that were not found, or never made. What was in one is in
     /// the store no longer, and where it comes back its directory stays as it is.
     pub absent_buckets: Vec<u8>,
+    /// Where the catalogue was made anew: buckets of which not all entries could be read. Names of theirs may be
+    /// missing. They, and all chunks, are left as they are until a repair can read them, or gives them up.
+    pub unread_buckets: Vec<u8>,
     /// What the verification afterwards found: files that are damaged or, if asked for, were unlinked.
     pub verified: VerifyReport,
 }
@@ -77,10 +84,15 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     repaired.changes += 1;
     let buckets =
         Buckets::new(dir.to_owned(), superblock.clone(), open_options.clone(), resources.clone());
-    let catalogue = match check_catalogue(dir, &superblock, &open_options, resources) {
-        Ok(catalogue) => catalogue,
-        Err(Error::CatalogueLost { path, .. }) => {
-            report.old_catalogue = Some(path);
+    let kept = match check_catalogue(dir, &superblock, &open_options, resources) {
+        Ok(catalogue) => keep_catalogue(catalogue, &buckets, options)?,
+        Err(Error::CatalogueLost { .. }) => None,
+        Err(other) => return Err(other),
+    };
+    let catalogue = match kept {
+        Some(catalogue) => catalogue,
+        None => {
+            report.old_catalogue = Some(superblock.catalogue_dir(dir));
             while resources
                 .fs
                 .exists(&repaired.catalogue_dir(dir))
@@ -90,17 +102,17 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
             }
             let path = repaired.catalogue_dir(dir);
             let rebuilt = rebuild(dir, &path, &buckets, &superblock, &open_options, resources)?;
-            report.absent_buckets = rebuilt.absent;
+            (report.absent_buckets, report.unread_buckets) = (rebuilt.absent, rebuilt.unread);
             rebuilt.catalogue
         }
-        Err(other) => return Err(other),
     };
     let existing = existing_buckets(&catalogue)?;
     catalogue.close()?;
     // One that a file has chunks in was made, and is lost.
     report.absent_buckets.retain(|bucket| !existing.contains(bucket));
     for bucket in existing {
-        match buckets.get(bucket) {
+        // One that the disk can't read is not lost.
+        match open_twice(&buckets, bucket) {
             Ok(_) => {}
             Err(Error::BucketLost { path, .. }) => report.old_buckets.push((bucket, path)),
             Err(other) => return Err(other),
@@ -131,6 +143,24 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     store.sync()?;
     store.close()?;
     Ok(report)
+}
+
+/// A catalogue that is whole, unless it is to be made anew: it was while not all entries could be read, and now
+/// they can. If they can't and are to be given up, it is taken for all there is.
+fn keep_catalogue(
+    catalogue: Store,
+    buckets: &Buckets,
+    options: &RepairOptions,
+) -> Result<Option<Store>> {
+    let unread = unread_buckets(&catalogue)?;
+    if !unread.is_empty() && reads_through(buckets, &existing_buckets(&catalogue)?)? {
+        catalogue.close()?;
+        return Ok(None);
+    }
+    for bucket in unread.into_iter().filter(|_| options.unlink_damaged) {
+        catalogue.delete(&key_layout::key(key_layout::UNREAD, &[bucket]))?;
+    }
+    Ok(Some(catalogue))
 }
 
 /// Has a bucket's next directory be one that isn't there.

@@ -6,6 +6,9 @@
 //!    Nobody can have known such a content: it is noted before its first chunk, and a note to free it names
 //!    all of its buckets and goes after its chunks.
 //!
+//! Where not all entries of a bucket could be read when the catalogue was made, it may not know files of that
+//! bucket: its entries stay, and the chunks of all buckets, until a repair has read them.
+//!
 //! What is put meanwhile stays: the catalogue knows of it before it is in a bucket. All this goes in
 //! steps of a bounded size.
 
@@ -29,15 +32,18 @@ pub(crate) fn sweep_step(core: &Core) -> bool {
     if core.check_open().is_err() {
         return false;
     }
-    let store = core.buckets.get(bucket);
-    match store.and_then(|store| sweep_entries(core, &store, &unswept.from, &mut 0)) {
-        Ok(Some(next)) => {
+    let store = match core.is_unread(bucket) {
+        Ok(false) => core.buckets.get(bucket).ok(),
+        _ => None,
+    };
+    match store.map(|store| sweep_entries(core, &store, &unswept.from, &mut 0)) {
+        Some(Ok(Some(next))) => {
             unswept.from = next;
             return true;
         }
-        Ok(None) => {}
+        Some(Ok(None)) => {}
         // One that is lost, most likely. The next opening tries again.
-        Err(_) => unswept.is_in_part = true,
+        Some(Err(_)) | None => unswept.is_in_part = true,
     }
     unswept.buckets.pop_front();
     unswept.from = vec![key_layout::ENTRY];

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tallybook::ScanOptions;
 
-use crate::core::{Core, Unswept, decode_name, undecodable};
+use crate::core::{Core, Unswept, decode_name, undecodable, unread_buckets};
 use crate::error::{Error, Result};
 use crate::key_layout::{self, key};
 use crate::options::{ReadOptions, VerifyOptions};
@@ -51,8 +51,8 @@ pub struct VerifyReport {
     pub damage: Vec<FileDamage>,
     /// Buckets that are lost: every damaged file that has chunks in one says so.
     pub lost_buckets: Vec<u8>,
-    /// Buckets that could not be read through, or take no deletions: what the catalogue doesn't know was not
-    /// removed from all of each.
+    /// Buckets that could not be read through, now or when the catalogue was made, or take no deletions: what the
+    /// catalogue doesn't know was not removed from all of each.
     pub unread_buckets: Vec<u8>,
     /// Entries that were put back into their buckets.
     pub entries_restored: u64,
@@ -245,12 +245,18 @@ impl Verification {
             }
             return Ok(Stage::Over);
         };
+        if from == [key_layout::ENTRY] && self.core.is_unread(bucket)? {
+            self.report.unread_buckets.push(bucket);
+            buckets.pop_front();
+            return Ok(Stage::Sweeping(buckets, vec![key_layout::ENTRY]));
+        }
+        let knows_all = unread_buckets(&self.core.catalogue)?.is_empty();
         let orphans = self.report.orphans;
         let found = &mut self.report.orphans;
         let swept = self.core.buckets.get(bucket).and_then(|store| match from[0] {
             key_layout::ENTRY => {
                 let next = sweep_entries(&self.core, &store, from, found)?;
-                Ok(next.or(Some(vec![key_layout::CHUNK])))
+                Ok(next.or(knows_all.then(|| vec![key_layout::CHUNK])))
             }
             _ => sweep_chunks(&self.core, bucket, &store, from, found),
         });

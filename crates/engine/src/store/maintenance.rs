@@ -149,6 +149,17 @@ impl Inner {
         Ok(())
     }
 
+    /// The first keys of the tables' blocks, of those that begin with `prefix`, ascending.
+    pub(super) fn block_keys(&self, prefix: &[u8]) -> Vec<Bytes> {
+        let state = self.state.load_full();
+        let keys = state.version.tables().flat_map(|(_, live)| live.table().boundary_keys());
+        let keys = keys.filter(|key| key.starts_with(prefix)).map(Bytes::copy_from_slice);
+        let mut keys: Vec<Bytes> = keys.collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
     /// Reads every table and every segment that is kept and checks them.
     pub(super) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
         self.check_open()?;

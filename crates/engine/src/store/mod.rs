@@ -334,6 +334,13 @@ impl Store {
         self.inner.verify(progress)
     }
 
+    /// The first keys of the blocks that tables are made of, of those that begin with `prefix`, ascending; none
+    /// is read. They need not be keys of the store any more. A scan that damage ended goes on behind the next of
+    /// them whose block can be read: `get` answers that key itself, a seek what is behind it.
+    pub fn block_keys(&self, prefix: &[u8]) -> Vec<Bytes> {
+        self.inner.block_keys(prefix)
+    }
+
     /// Figures of the store.
     pub fn stats(&self) -> Stats {
         self.inner.stats()

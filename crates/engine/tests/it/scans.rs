@@ -169,3 +169,15 @@ fn a_range_sees_one_instant_while_writes_and_compactions_go_on() {
     }
     assert_eq!(seen, model.into_iter().collect::<Vec<_>>());
 }
+
+#[test]
+fn blocks_begin_with_keys_in_order_that_have_the_prefix() {
+    let (store, model) = filled();
+    store.compact(None, None, &mut |_, _| {}).unwrap();
+    let all = store.block_keys(b"");
+    assert!(all.len() > 2 && all.is_sorted());
+    assert!(all.iter().all(|key| model.contains_key(&key[..])));
+    assert_eq!(all[0], keys(&store, ScanOptions::default())[0]);
+    let some = store.block_keys(b"key2");
+    assert!(all.iter().filter(|key| key.starts_with(b"key2")).eq(&some));
+}

@@ -554,3 +554,126 @@ fn copy_file(from: &MemoryFileSystem, to: &MemoryFileSystem, path: &Path) {
     file.read_exact_at(&mut contents, 0).unwrap();
     to.create(path).unwrap().write_all_at(&contents, 0).unwrap();
 }
+
+/// A store of two buckets with many names in the first, and one file among them that goes on in the second; the
+/// names, in order, and which of them that file is. Its catalogue is lost.
+fn with_many_entries() -> (MemoryFileSystem, Vec<String>, usize) {
+    let memory = MemoryFileSystem::new();
+    let cap = 8 * CHUNK as u64;
+    let store = in_memory(&memory, CreateOptions { bucket_cap_bytes: cap, ..two_buckets() });
+    let mut names: Vec<String> = (0..500).map(|number| name_in(&store, 0, number)).collect();
+    let spilled = (0..).map(|number| format!("name 5{number} spilled"));
+    names.extend(spilled.filter(|name| store.bucket_of(name) == 0).take(1));
+    names.sort();
+    for name in names.iter().filter(|name| !name.ends_with("spilled")) {
+        write(&store, name, name.as_bytes());
+    }
+    let at = names.iter().position(|name| name.ends_with("spilled")).unwrap();
+    write(&store, &names[at], &bytes(1, 10 * CHUNK));
+    store.reap().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let bucket = engine_store(&memory, "buckets/000-000001");
+    bucket.compact(None, None, &mut |_, _| {}).unwrap();
+    bucket.close().unwrap();
+    drop(bucket);
+    lose_catalogue(&memory);
+    (memory, names, at)
+}
+
+/// The table of the first bucket, and where in it the entry of the file is that goes on in the second.
+fn spilled_entry(memory: &MemoryFileSystem) -> (PathBuf, u64) {
+    let dir = memory_dir().join("buckets/000-000001");
+    for name in memory.list(&dir).unwrap().iter().filter(|name| name.ends_with(".sst")) {
+        let table = memory.open_read(&dir.join(name)).unwrap();
+        let mut contents = vec![0; table.len().unwrap() as usize];
+        table.read_exact_at(&mut contents, 0).unwrap();
+        let needle = b" spilled";
+        let found = contents.windows(needle.len()).position(|window| window == needle);
+        if let Some(at) = found {
+            return (dir.join(name), at as u64);
+        }
+    }
+    panic!("the entry is in no table");
+}
+
+/// Behind a damaged block all entries were left out; that was called no damage, and what the files had in other
+/// buckets was removed.
+#[test]
+fn entries_behind_a_damaged_block_are_taken_over_and_chunks_stay() {
+    let (memory, names, spilled) = with_many_entries();
+    let (path, at) = spilled_entry(&memory);
+    let table = memory.open(&path).unwrap();
+    let mut sound = [0; 4];
+    table.read_exact_at(&mut sound, at).unwrap();
+    table.write_all_at(&sound.map(|byte| !byte), at).unwrap();
+    for _ in 0..2 {
+        let report = repair(&memory).unwrap();
+        assert_eq!(report.verified.unread_buckets, [0]);
+        assert_eq!(report.verified.damage, []);
+        let store = reopen(&memory).unwrap();
+        store.reap().unwrap();
+        let read = |name: &String| store.read(name).unwrap().is_some();
+        let missing: Vec<&String> = names.iter().filter(|name| !read(name)).collect();
+        assert!(missing.contains(&&names[spilled]) && missing.len() < 100, "{missing:?}");
+        let first = names.iter().position(|name| name == missing[0]).unwrap();
+        assert!(missing.iter().copied().eq(&names[first..first + missing.len()]), "{missing:?}");
+        let report = store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+        assert_eq!(report.unread_buckets, [0]);
+        // As an unclean end has it, too.
+        let left = memory.image().crash(CrashMode::KeepAll, 0);
+        let store = reopen(&left).unwrap();
+        store.reap().unwrap();
+        store.close().unwrap();
+        drop(store);
+        assert_eq!(chunk_count(&left, "buckets/001-000001"), 3);
+    }
+    // What can be read again is taken over; what can't is given up only if asked for.
+    let given_up = memory.image().crash(CrashMode::KeepAll, 0);
+    let options = RepairOptions { unlink_damaged: true };
+    FileStore::repair_with(memory_dir(), options, inline(given_up.clone())).unwrap();
+    assert_eq!(chunk_count(&given_up, "buckets/001-000001"), 0);
+    table.write_all_at(&sound, at).unwrap();
+    let report = repair(&memory).unwrap();
+    assert_eq!((&report.unread_buckets[..], report.verified.files), (&[][..], 501));
+    assert!(report.old_catalogue.is_some());
+    let store = reopen(&memory).unwrap();
+    assert_reads(&store, &names[spilled], &bytes(1, 10 * CHUNK));
+    assert!(names.iter().all(|name| store.read(name).unwrap().is_some()));
+    store.close().unwrap();
+    drop(store);
+    assert_eq!(repair(&memory).unwrap().old_catalogue, None);
+}
+
+/// One sector that the disk could not read had every repair fail, and so kept all buckets from being opened.
+#[test]
+fn a_table_that_the_disk_can_not_read_keeps_no_other_bucket_shut() {
+    let (memory, names, spilled) = with_many_entries();
+    let fs = FaultyFileSystem::new(Arc::new(memory.clone()));
+    let reads = Fault::errno(EIO).class(OperationClass::Reads).only(|operation, path| {
+        operation.starts_with("read_")
+            && in_bucket_0(operation, path)
+            && path.extension().is_some_and(|extension| extension == "sst")
+    });
+    fs.fail_at(0, reads.sticky());
+    let repair_with_faults =
+        || FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()));
+    for _ in 0..2 {
+        let report = repair_with_faults().unwrap();
+        assert_eq!(report.verified.unread_buckets, [0]);
+        assert_eq!(report.old_buckets, []);
+    }
+    let store = FileStore::open_with(memory_dir(), OpenOptions::default(), inline(fs.clone()));
+    let store = store.unwrap();
+    let other = name_in(&store, 1, 0);
+    write(&store, &other, b"other");
+    store.reap().unwrap();
+    store.close().unwrap();
+    drop(store);
+    fs.clear();
+    let report = repair_with_faults().unwrap();
+    assert_eq!((report.verified.files, &report.verified.damage[..]), (502, &[][..]));
+    let store = reopen(&memory).unwrap();
+    assert_reads(&store, &names[spilled], &bytes(1, 10 * CHUNK));
+    assert_reads(&store, &other, b"other");
+}

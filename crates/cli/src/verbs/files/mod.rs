@@ -245,7 +245,9 @@ fn repair(arguments: &FileStoreArguments, command: &RepairArguments) -> anyhow::
         true => print(&report::repaired(&report)),
         false => write(|out| report::write_repaired(out, &report)),
     };
-    found(exit_if(report.verified.damage.is_empty()), printed)
+    // With the catalogue the names of what was in a lost bucket are gone, too.
+    let is_whole = report.old_catalogue.is_none() || report.old_buckets.is_empty();
+    found(exit_if(is_whole && is_sound(&report.verified)), printed)
 }
 
 fn import_kfs(

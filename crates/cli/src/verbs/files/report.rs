@@ -124,8 +124,9 @@ pub(super) fn write_verified(out: &mut Output, report: &VerifyReport) -> io::Res
     if report.orphans > 0 {
         writeln!(out, "{} leftovers of interrupted writes were freed", report.orphans)?;
     }
+    let are_all_read = report.lost_buckets.is_empty() && report.unread_buckets.is_empty();
     match report.damage.len() {
-        0 => writeln!(out, "no damage")?,
+        0 if are_all_read => writeln!(out, "no damage")?,
         count => writeln!(out, "{count} damaged files")?,
     }
     if !report.is_complete {
@@ -141,6 +142,7 @@ pub(super) fn repaired(report: &RepairReport) -> Value {
         "old_catalogue": report.old_catalogue,
         "old_buckets": buckets.collect::<Vec<_>>(),
         "absent_buckets": report.absent_buckets,
+        "unread_buckets": report.unread_buckets,
         "verified": verified(&report.verified),
     })
 }
@@ -157,6 +159,9 @@ pub(super) fn write_repaired(out: &mut Output, report: &RepairReport) -> io::Res
     if !report.absent_buckets.is_empty() {
         let absent: Vec<String> = report.absent_buckets.iter().map(u8::to_string).collect();
         writeln!(out, "not found, or never made: buckets {}", absent.join(", "))?;
+    }
+    for bucket in &report.unread_buckets {
+        writeln!(out, "bucket {bucket} could not be read through: files of it may be missing")?;
     }
     write_verified(out, &report.verified)
 }
