@@ -386,14 +386,29 @@ def presigned(s3, options):
     get = s3.generate_presigned_url("get_object", Params=named, ExpiresIn=60)
     assert urllib.request.urlopen(get).read() == data
     past = s3.generate_presigned_url("get_object", Params=named, ExpiresIn=1)
+    long = s3.generate_presigned_url("get_object", Params=named, ExpiresIn=604801)
     time.sleep(2.1)
-    for url in [past, get[:-1] + ("0" if get[-1] != "0" else "1"), get.split("?")[0]]:
-        try:
-            urllib.request.urlopen(url)
-            raise AssertionError("a request was let in that should not be")
-        except urllib.error.HTTPError as error:
-            assert error.code == 403, error
-    return "put, get; expired, altered and unsigned refused"
+    altered = get[:-1] + ("0" if get[-1] != "0" else "1")
+    for url, status in [(past, 403), (altered, 403), (get.split("?")[0], 403), (long, 400)]:
+        turned_away(status, url)
+    # A header that wasn't signed would do something else than what was signed.
+    s3.put_object(Bucket="check", Key="secret", Body=b"secret")
+    for header, value in [("x-amz-copy-source", "/check/secret"), ("x-amz-meta-a", "b")]:
+        unsigned = urllib.request.Request(put, data=b"", method="PUT", headers={header: value})
+        assert b"not signed" in turned_away(403, unsigned)
+    assert body(s3, "signed") == data
+    traced = {"x-amzn-trace-id": "Root=1", "x-amz-user-agent": "check"}
+    urllib.request.urlopen(urllib.request.Request(get, headers=traced)).read()
+    return "put, get; expired, altered and unsigned refused, and what lasts too long"
+
+
+def turned_away(status, request):
+    try:
+        urllib.request.urlopen(request)
+    except urllib.error.HTTPError as error:
+        assert error.code == status, error
+        return error.read()
+    raise AssertionError("a request was let in that should not be")
 
 
 def swap(request):

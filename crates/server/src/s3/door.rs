@@ -1,7 +1,7 @@
 //! The door: a request of the S3 listener to `s3s` and back, counted and limited as any other.
 //!
 //! What `s3s` would hold in memory whole (forms), accept by an older scheme (signatures of version 2) or
-//! take for something else (sub-resources that it doesn't know) is refused here.
+//! unsigned (headers), or take for something else (sub-resources that it doesn't know) is refused here.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -17,13 +17,16 @@ use hyper::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, EXPECT, HeaderValue,
     RETRY_AFTER,
 };
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use parking_lot::RwLock;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tallybook_files::FileStore;
 
+use super::query::Query;
+use super::refusal::Refusal;
 use super::shelf::Shelf;
+use super::signed::check_signed;
 use crate::admission::{Quota, Share};
 use crate::body::{Body, Interrupted, Piece, Pieces};
 use crate::clock::now_ms;
@@ -154,17 +157,9 @@ impl Door {
 
     async fn reply(self: Arc<Self>, link: Rc<Link>, request: Request<Incoming>) -> Reply {
         let in_flight = link.part.as_ref().map_or(&self.in_flight, |part| &part.in_flight);
-        let Some(share) = in_flight.try_take(1) else {
-            let mut reply = explain(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "SlowDown",
-                "Please reduce your request rate.",
-            );
-            reply.headers_mut().insert(RETRY_AFTER, self.retry_after.clone());
-            return reply;
-        };
-        if let Some((status, code, message)) = self.refusal(&request) {
-            return explain(status, code, message);
+        let Some(share) = in_flight.try_take(1) else { return self.refuse(&Refusal::SLOW_DOWN) };
+        if let Err(refusal) = self.check(&request) {
+            return self.refuse(&refusal);
         }
         let is_taken = Arc::new(AtomicBool::new(false));
         let request =
@@ -186,27 +181,37 @@ impl Door {
                 let error = s3s::StdError::from(error);
                 tracing::error!(%error, "the S3 door failed");
                 let message = "The request failed for an unexpected reason.";
-                explain(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                self.refuse(&Refusal::new(status, "InternalError", message))
             }
         }
     }
 
-    /// What is refused before `s3s` sees it.
-    fn refusal<B>(&self, request: &Request<B>) -> Option<(StatusCode, &'static str, &'static str)> {
+    fn refuse(&self, refusal: &Refusal) -> Reply {
+        let mut reply = refusal.answer();
+        if refusal.status == StatusCode::SERVICE_UNAVAILABLE {
+            reply.headers_mut().insert(RETRY_AFTER, self.retry_after.clone());
+        }
+        reply
+    }
+
+    /// Refuses what `s3s` shouldn't see.
+    fn check<B>(&self, request: &Request<B>) -> std::result::Result<(), Refusal> {
         let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
-        let refuse = |what| Some((StatusCode::NOT_IMPLEMENTED, "NotImplemented", what));
+        let refuse = |what| Err(Refusal::not_implemented(what));
         let is_form = text(CONTENT_TYPE)
             .is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/form-data"));
         if request.method() == Method::POST && is_form {
             return refuse("Uploads by form are not implemented.");
         }
-        let query = request.uri().query().unwrap_or("");
+        let raw_query = request.uri().query().unwrap_or("");
+        let query = Query::of(raw_query)?;
         let is_v2 = text(AUTHORIZATION).is_some_and(|value| value.starts_with("AWS "))
-            || query.split('&').any(|parameter| parameter.starts_with("Signature="));
+            || query.has("Signature");
         if is_v2 {
             return refuse("The only signatures are of version 4.");
         }
-        let is_signed = text(AUTHORIZATION).is_some() || query.contains("X-Amz-Signature=");
+        let is_signed = text(AUTHORIZATION).is_some() || query.has("X-Amz-Signature");
         if self.is_anonymous && is_signed {
             return refuse("This server has no credentials to check a signature with; send none.");
         }
@@ -218,10 +223,11 @@ impl Door {
             // Its frames would become part of the object.
             return refuse("Only a signed request may have its body in aws-chunked frames.");
         }
-        if names_unknown(request.method(), request.uri().path(), query) {
+        check_signed(request.headers(), &query)?;
+        if names_unknown(request.method(), request.uri().path(), raw_query) {
             return refuse("The query names what is not implemented.");
         }
-        None
+        Ok(())
     }
 }
 
@@ -257,18 +263,6 @@ fn sub_resources(method: &Method, path: &str) -> &'static [&'static str] {
         ("POST", true, true) => &["uploads"],
         _ => &[],
     }
-}
-
-/// An answer in S3's words that isn't from `s3s`.
-fn explain(status: StatusCode, code: &str, message: &str) -> Reply {
-    let text = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\
-         <Error><Code>{code}</Code><Message>{message}</Message></Error>"
-    );
-    let mut reply = Response::new(Body::Full(Bytes::from(text)));
-    *reply.status_mut() = status;
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-    reply
 }
 
 /// A request's body that tells whether it was taken whole.

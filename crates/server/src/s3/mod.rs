@@ -23,6 +23,9 @@ mod multipart;
 mod lifecycle;
 // The protocol.
 mod protocol;
+mod refusal;
+mod query;
+mod signed;
 mod door;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

@@ -1,0 +1,119 @@
+//! What of a request its signature is of. `s3s` compares the signature of the headers that the signer named,
+//! and obeys those, too, that he didn't.
+
+use std::borrow::Cow;
+
+use hyper::header::AUTHORIZATION;
+use hyper::{HeaderMap, StatusCode};
+
+use super::query::Query;
+use super::refusal::Refusal;
+
+/// The longest that a presigned URL may last.
+const EXPIRES_S_MAX: u64 = 7 * 24 * 3600;
+
+/// Headers that may come unsigned: those a signature of the request holds anyway, and what clients and caches
+/// say of themselves. None changes what is done.
+const NEVER_SIGNED: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-user-agent"];
+
+/// Refuses a signed request with headers that its signer didn't sign, and a presigned URL that lasts too long.
+///
+/// Who has a presigned URL to put an object would copy any other one into it with `x-amz-copy-source`.
+pub(crate) fn check_signed(headers: &HeaderMap, query: &Query<'_>) -> Result<(), Refusal> {
+    let is_presigned = query.has("X-Amz-Signature");
+    let named = if is_presigned {
+        check_expires(query)?;
+        query.value("X-Amz-SignedHeaders")?.unwrap_or_default()
+    } else {
+        let Some(authorization) = headers.get(AUTHORIZATION) else { return Ok(()) };
+        Cow::Borrowed(named_in(authorization.to_str().unwrap_or("")))
+    };
+    let may_be_unsigned = |name: &str| {
+        !name.starts_with("x-amz-")
+            || name.starts_with("x-amz-cf-")
+            || NEVER_SIGNED.contains(&name)
+            || named.split(';').any(|signed| signed == name)
+    };
+    if headers.keys().all(|name| may_be_unsigned(name.as_str())) {
+        return Ok(());
+    }
+    let what = "There were headers present in the request which were not signed";
+    Err(Refusal::new(StatusCode::FORBIDDEN, "AccessDenied", what))
+}
+
+/// The names of the signed headers in `Authorization`.
+fn named_in(authorization: &str) -> &str {
+    let after = authorization.split_once("SignedHeaders=").map_or("", |(_, after)| after);
+    after.split(',').next().unwrap_or("")
+}
+
+fn check_expires(query: &Query<'_>) -> Result<(), Refusal> {
+    let expires = query.value("X-Amz-Expires")?;
+    // What is no number is refused by `s3s`.
+    let is_long =
+        expires.and_then(|text| text.parse().ok()).is_some_and(|s: u64| s > EXPIRES_S_MAX);
+    if is_long {
+        let what = "X-Amz-Expires must be less than a week (in seconds), that is 604800.";
+        return Err(Refusal::bad_request("AuthorizationQueryParametersError", what));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::{HeaderName, HeaderValue};
+
+    fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair =
+            |&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+        list.iter().map(pair).collect()
+    }
+
+    fn is_refused(list: &[(&'static str, &'static str)], query: &str) -> bool {
+        check_signed(&headers(list), &Query::of(query).unwrap()).is_err()
+    }
+
+    /// A presigned PUT with a copy's source beside it copied an object that nobody had signed for.
+    #[test]
+    fn headers_that_change_what_is_done_must_be_signed() {
+        let presigned = "X-Amz-SignedHeaders=host%3Bx-amz-acl&X-Amz-Signature=0";
+        let authorization = (
+            "authorization",
+            "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/s3/aws4_request, \
+             SignedHeaders=host;x-amz-acl;x-amz-date, Signature=00",
+        );
+        for (name, is_free) in [
+            ("x-amz-copy-source", false),
+            ("x-amz-meta-colour", false),
+            ("x-amz-security-token", false),
+            ("x-amz-ac", false),
+            ("x-amz-acl", true),
+            ("x-amz-content-sha256", true),
+            ("x-amz-date", true),
+            ("x-amz-user-agent", true),
+            ("x-amz-cf-id", true),
+            ("x-amzn-trace-id", true),
+            ("content-type", true),
+        ] {
+            let one = (name, "value");
+            assert_eq!(is_refused(&[one], presigned), !is_free, "{name} presigned");
+            assert_eq!(is_refused(&[authorization, one], "x=1"), !is_free, "{name} in headers");
+            // The one in the query is what counts where there are both, however its name is written.
+            let query = "X-Amz-%53ignature=0&X-Amz-SignedHeaders=host";
+            let is_refused = is_refused(&[authorization, one], query);
+            assert_eq!(is_refused, !is_free || name == "x-amz-acl", "{name} in both");
+        }
+        // What isn't signed at all is refused elsewhere, or may do everything.
+        assert!(!is_refused(&[("x-amz-copy-source", "a/b")], "x=1"));
+        assert!(is_refused(&[("x-amz-copy-source", "a/b")], "X-Amz-Signature"));
+        assert!(is_refused(&[("authorization", "AWS4"), ("x-amz-copy-source", "a/b")], ""));
+    }
+
+    #[test]
+    fn presigned_urls_last_a_week_at_most() {
+        let expires = |text| format!("X-Amz-Signature=0&X-Amz-Expires={text}");
+        assert!(!is_refused(&[], &expires("604800")) && !is_refused(&[], &expires("soon")));
+        assert!(is_refused(&[], &expires("604801")) && is_refused(&[], &expires("4000000000")));
+    }
+}
