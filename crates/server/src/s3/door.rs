@@ -23,7 +23,7 @@ use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tallybook_files::FileStore;
 
-use super::query::Query;
+use super::query::{Query, check_names};
 use super::refusal::Refusal;
 use super::shelf::Shelf;
 use super::signed::check_signed;
@@ -33,37 +33,11 @@ use crate::clock::now_ms;
 use crate::error::{Error, Result};
 use crate::link::Link;
 use crate::options::S3Options;
-use crate::query::parameters;
 use crate::reply::Reply;
 use crate::ticker::Ticker;
 
 /// How often the sweeper goes round.
 const SWEEP_PERIOD: Duration = Duration::from_secs(3600);
-
-/// Arguments of what is there, which clients may send empty.
-const ARGUMENTS: [&str; 21] = [
-    "bucket-region",
-    "continuation-token",
-    "delimiter",
-    "encoding-type",
-    "fetch-owner",
-    "key-marker",
-    "list-type",
-    "marker",
-    "max-buckets",
-    "max-keys",
-    "max-parts",
-    "max-uploads",
-    "part-number-marker",
-    "partNumber",
-    "prefix",
-    "start-after",
-    "upload-id-marker",
-    "uploadId",
-    "version-id-marker",
-    "versionId",
-    "x-id",
-];
 
 /// Serves S3.
 pub(crate) struct Door {
@@ -204,8 +178,7 @@ impl Door {
         if request.method() == Method::POST && is_form {
             return refuse("Uploads by form are not implemented.");
         }
-        let raw_query = request.uri().query().unwrap_or("");
-        let query = Query::of(raw_query)?;
+        let query = Query::of(request.uri().query().unwrap_or(""))?;
         let is_v2 = text(AUTHORIZATION).is_some_and(|value| value.starts_with("AWS "))
             || query.has("Signature");
         if is_v2 {
@@ -224,44 +197,7 @@ impl Door {
             return refuse("Only a signed request may have its body in aws-chunked frames.");
         }
         check_signed(request.headers(), &query)?;
-        if names_unknown(request.method(), request.uri().path(), raw_query) {
-            return refuse("The query names what is not implemented.");
-        }
-        Ok(())
-    }
-}
-
-/// Whether a query names, without a value, a sub-resource that isn't there or what is no argument.
-///
-/// `s3s` takes a request for a sub-resource that it doesn't know for one without: a `PUT` of an object's
-/// `?encryption` would replace the object, a `DELETE` of a bucket's `?logging` the bucket itself.
-fn names_unknown(method: &Method, path: &str, query: &str) -> bool {
-    let is_argument = |name: &str| {
-        ARGUMENTS.contains(&name)
-            || name.starts_with("response-")
-            || name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"))
-    };
-    parameters(query)
-        .filter(|(name, value)| value.is_empty() && !name.is_empty() && !is_argument(name))
-        .any(|(name, _)| !sub_resources(method, path).contains(&name))
-}
-
-/// What can be asked of a bucket or an object besides itself. What the protocol's file answers beyond it
-/// is added here.
-fn sub_resources(method: &Method, path: &str) -> &'static [&'static str] {
-    // An escaped slash parts them too.
-    let path = path.replace("%2F", "/").replace("%2f", "/");
-    let path = path.strip_prefix('/').unwrap_or(&path);
-    let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
-    match (method.as_str(), !bucket.is_empty(), !key.is_empty()) {
-        ("GET", true, false) => {
-            &["acl", "lifecycle", "location", "uploads", "versioning", "versions"]
-        }
-        ("PUT" | "DELETE", true, false) => &["lifecycle"],
-        ("POST", true, false) => &["delete"],
-        ("GET", true, true) => &["acl", "attributes", "tagging"],
-        ("POST", true, true) => &["uploads"],
-        _ => &[],
+        check_names(request.method(), request.uri().path(), &query)
     }
 }
 
