@@ -139,6 +139,7 @@ impl Door {
         let request =
             request.map(|body| s3s::Body::http_body(Taken { body, is_taken: is_taken.clone() }));
         let is_head = request.method() == Method::HEAD;
+        let is_post = request.method() == Method::POST;
         let answered = self.service.call(request).await;
         if is_taken.load(Relaxed) {
             link.body_unread.set(false);
@@ -149,7 +150,7 @@ impl Door {
                 if is_head && response.headers().contains_key(CONTENT_RANGE) {
                     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
                 }
-                response.map(|body| to_body(body, &link, share))
+                response.map(|body| to_body(body, &link, share, is_post))
             }
             Err(error) => {
                 let error = s3s::StdError::from(error);
@@ -231,13 +232,19 @@ impl HttpBody for Taken {
     }
 }
 
-fn to_body(body: s3s::Body, link: &Rc<Link>, share: Share) -> Body {
+fn to_body(body: s3s::Body, link: &Rc<Link>, share: Share, is_post: bool) -> Body {
     if body.is_end_stream() {
         return Body::Empty;
     }
     let length = body.size_hint().exact();
     link.streaming.set(true);
-    let pieces = Box::new(Answered { body, link: link.clone(), in_flight: Arc::new(share) });
+    let pieces = Box::new(Answered {
+        body,
+        link: link.clone(),
+        in_flight: Arc::new(share),
+        is_document: is_post && length.is_none(),
+        is_begun: false,
+    });
     match length {
         Some(length) => Body::Sized(pieces, length),
         None => Body::Stream(pieces),
@@ -249,6 +256,9 @@ struct Answered {
     body: s3s::Body,
     link: Rc<Link>,
     in_flight: Arc<Share>,
+    /// It is XML that began before its end was known.
+    is_document: bool,
+    is_begun: bool,
 }
 
 impl Pieces for Answered {
@@ -261,7 +271,12 @@ impl Pieces for Answered {
                 None => None,
                 Some(Err(_)) => Some(Err(Interrupted)),
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(bytes) => Some(Ok(Piece::from(bytes).holding(&self.in_flight))),
+                    Ok(bytes) => {
+                        let goes_on = std::mem::replace(&mut self.is_begun, true);
+                        let bytes =
+                            if self.is_document && goes_on { undeclared(bytes) } else { bytes };
+                        Some(Ok(Piece::from(bytes).holding(&self.in_flight)))
+                    }
                     Err(_) => continue,
                 },
             });
@@ -273,4 +288,16 @@ impl Drop for Answered {
     fn drop(&mut self) {
         self.link.streaming.set(false);
     }
+}
+
+/// XML without the declaration that it may begin with: the answer has one.
+///
+/// `s3s` declares the error of a long completion though the answer began with a declaration, and no parser
+/// takes a second one.
+fn undeclared(xml: Bytes) -> Bytes {
+    let end = match xml.starts_with(b"<?xml") {
+        true => xml.windows(2).position(|window| window == b"?>").map_or(0, |at| at + 2),
+        false => 0,
+    };
+    xml.slice(end..)
 }
