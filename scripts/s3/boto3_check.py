@@ -18,7 +18,10 @@ import zlib
 
 import boto3
 from boto3.s3.transfer import TransferConfig
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 CHUNK = 128 << 10
@@ -433,6 +436,70 @@ def signatures(s3, options):
     return "wrong secret, unknown key, version 2, other bytes"
 
 
+class ChunkedAuth(S3SigV4Auth):
+    """Signs a request for a body in aws-chunked."""
+
+    def __init__(self, kind, options):
+        super().__init__(Credentials(*options.server[1:]), "s3", "us-east-1")
+        self.kind = kind
+
+    def payload(self, request):
+        return self.kind
+
+
+def send_chunks(options, key, kind, wire, decoded):
+    """Puts an object in these chunks; the status and what the answer says."""
+    headers = {"x-amz-decoded-content-length": str(decoded), "Content-Encoding": "aws-chunked"}
+    if kind.endswith("TRAILER"):
+        headers["x-amz-trailer"] = "x-amz-checksum-crc32"
+    request = AWSRequest("PUT", f"{options.server[0]}/check/{key}", headers, wire)
+    ChunkedAuth(kind, options).add_auth(request)
+    request = urllib.request.Request(request.url, wire, dict(request.headers.items()), method="PUT")
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def chunks(s3, options):
+    unsigned, signed = "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+    data = make_bytes(11, 20 << 20)
+
+    def trailer(data):
+        crc = base64.b64encode(zlib.crc32(data).to_bytes(4, "big"))
+        return b"0\r\nx-amz-checksum-crc32:" + crc + b"\r\n\r\n"
+
+    wires = [b"1400000\r\n" + data + b"\r\n"]
+    wires.append(b"000000000A\r\n" + data[:10] + b"\r\n13FFFF6\r\n" + data[10:] + b"\r\n")
+    wires.append(b"".join(b"10000\r\n" + data[at : at + 65536] + b"\r\n" for at in range(0, len(data), 65536)))
+    for wire in wires:
+        found = send_chunks(options, "chunks", unsigned, wire + trailer(data), len(data))
+        assert found[0] == 200, found
+        assert body(s3, "chunks") == data
+        s3.delete_object(Bucket="check", Key="chunks")
+    for code, wire in [
+        (b"BadDigest", wires[0] + trailer(b"other")),
+        (b"IncompleteBody", wires[0][:-1]),
+        (b"IncompleteBody", b"140000000\r\n" + data),
+        (b"IncompleteBody", wires[0]),
+        (b"IncompleteBody", b"+5\r\nabcde\r\n" + trailer(b"abcde")),
+    ]:
+        size = 5 if wire.startswith(b"+") else len(data)
+        status, said = send_chunks(options, "chunks", unsigned, wire, size)
+        assert status == 400 and code in said, (status, said)
+    signature = b";chunk-signature=" + b"0" * 64 + b"\r\n"
+    for code, wire, size in [
+        (b"SignatureDoesNotMatch", b"5" + signature + b"abcde\r\n0" + signature + b"\r\n", 5),
+        (b"InvalidRequest", b"1400000" + signature + b"abcde", len(data)),
+        (b"InvalidRequest", b"100000005" + signature + b"abcde\r\n0" + signature + b"\r\n", 5),
+    ]:
+        status, said = send_chunks(options, "chunks", signed, wire, size)
+        assert status == (403 if code == b"SignatureDoesNotMatch" else 400) and code in said, (status, said)
+    refused("NoSuchKey", s3.get_object, Bucket="check", Key="chunks")
+    return "large and small, 8 malformed or with wrong checksums refused"
+
+
 def lifecycle(s3, options):
     refused("NoSuchLifecycleConfiguration", s3.get_bucket_lifecycle_configuration, Bucket="check")
     rules = [
@@ -478,7 +545,7 @@ def unknown(s3, options):
 
 CHECKS = [
     sizes, checksums, ranges, conditions, metadata, copies, part_rules, parts, large, deletes, listings,
-    presigned, signatures, lifecycle, unknown,
+    presigned, signatures, chunks, lifecycle, unknown,
 ]
 
 

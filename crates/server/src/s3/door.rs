@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use hyper::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, EXPECT, HeaderValue,
@@ -27,6 +27,7 @@ use super::query::{Query, check_names};
 use super::refusal::Refusal;
 use super::shelf::Shelf;
 use super::signed::check_signed;
+use super::taken::{Taken, Told};
 use crate::admission::{Quota, Share};
 use crate::body::{Body, Interrupted, Piece, Pieces};
 use crate::clock::now_ms;
@@ -135,14 +136,19 @@ impl Door {
         if let Err(refusal) = self.check(&request) {
             return self.refuse(&refusal);
         }
-        let is_taken = Arc::new(AtomicBool::new(false));
-        let request =
-            request.map(|body| s3s::Body::http_body(Taken { body, is_taken: is_taken.clone() }));
         let is_head = request.method() == Method::HEAD;
         let is_post = request.method() == Method::POST;
+        let memory = link.part.as_ref().map_or(&self.shelf.memory, |part| &part.body_memory);
+        let told = Arc::new(Told::default());
+        let (parts, body) = request.into_parts();
+        let body = Taken::new(&parts, body, memory.clone(), told.clone());
+        let request = Request::from_parts(parts, s3s::Body::http_body(body));
         let answered = self.service.call(request).await;
-        if is_taken.load(Relaxed) {
+        if told.is_taken() {
             link.body_unread.set(false);
+        }
+        if let Some(refusal) = told.refusal() {
+            return self.refuse(&refusal);
         }
         match answered {
             Ok(mut response) => {
@@ -199,36 +205,6 @@ impl Door {
         }
         check_signed(request.headers(), &query)?;
         check_names(request.method(), request.uri().path(), &query)
-    }
-}
-
-/// A request's body that tells whether it was taken whole.
-struct Taken {
-    body: Incoming,
-    is_taken: Arc<AtomicBool>,
-}
-
-impl HttpBody for Taken {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<std::result::Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if frame.is_none() || self.body.is_end_stream() {
-            self.is_taken.store(true, Relaxed);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

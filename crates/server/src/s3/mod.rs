@@ -26,6 +26,8 @@ mod protocol;
 mod refusal;
 mod query;
 mod signed;
+mod chunks;
+mod taken;
 mod door;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
