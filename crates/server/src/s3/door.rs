@@ -20,6 +20,7 @@ use hyper::header::{
 use hyper::{Method, Request, StatusCode};
 use parking_lot::RwLock;
 use s3s::auth::SimpleAuth;
+use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tallybook_files::FileStore;
 
@@ -28,6 +29,7 @@ use super::refusal::Refusal;
 use super::shelf::Shelf;
 use super::signed::check_signed;
 use super::taken::{Taken, Told};
+use super::whole::WHOLE_BYTES_MAX;
 use crate::admission::{Quota, Share};
 use crate::body::{Body, Interrupted, Piece, Pieces};
 use crate::clock::now_ms;
@@ -81,6 +83,9 @@ impl Door {
             }
             builder.set_auth(auth);
         }
+        let mut config = S3Config::default();
+        config.xml_max_body_size = WHOLE_BYTES_MAX as usize;
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         Arc::new(Door {
             service: builder.build(),
             shelf,
@@ -141,7 +146,10 @@ impl Door {
         let memory = link.part.as_ref().map_or(&self.shelf.memory, |part| &part.body_memory);
         let told = Arc::new(Told::default());
         let (parts, body) = request.into_parts();
-        let body = Taken::new(&parts, body, memory.clone(), told.clone());
+        let body = match Taken::new(&parts, body, memory.clone(), told.clone()) {
+            Ok(body) => body,
+            Err(refusal) => return self.refuse(&refusal),
+        };
         let request = Request::from_parts(parts, s3s::Body::http_body(body));
         let answered = self.service.call(request).await;
         if told.is_taken() {

@@ -27,6 +27,7 @@ mod refusal;
 mod query;
 mod signed;
 mod chunks;
+mod whole;
 mod taken;
 mod door;
 #[cfg(feature = "fuzzing")]

@@ -149,7 +149,7 @@ fn sub_resources(method: &Method, path: &str) -> &'static [&'static str] {
 }
 
 /// Whether a path names a bucket, and a key in it.
-fn names_of(path: &str) -> (bool, bool) {
+pub(crate) fn names_of(path: &str) -> (bool, bool) {
     // An escaped slash parts them too.
     let path = path.replace("%2F", "/").replace("%2f", "/");
     let path = path.strip_prefix('/').unwrap_or(&path);

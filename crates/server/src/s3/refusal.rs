@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
+use s3s::S3Error;
 
 use crate::body::Body;
 use crate::reply::Reply;
@@ -50,5 +51,15 @@ impl Refusal {
         *reply.status_mut() = self.status;
         reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         reply
+    }
+}
+
+impl From<S3Error> for Refusal {
+    fn from(error: S3Error) -> Refusal {
+        Refusal {
+            status: error.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            code: error.code().as_str().to_owned().into(),
+            message: error.message().unwrap_or("").to_owned().into(),
+        }
     }
 }

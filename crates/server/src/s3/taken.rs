@@ -15,6 +15,7 @@ use s3s::StdError;
 
 use super::chunks::{BadChunk, Chunks};
 use super::refusal::Refusal;
+use super::whole::Whole;
 use crate::admission::{Quota, Share};
 
 /// Signed chunks up to here count with what receives them.
@@ -23,11 +24,16 @@ const UNCOUNTED_BYTES_MAX: u64 = 256 << 10;
 const TOO_LARGE: Refusal =
     Refusal::bad_request("InvalidRequest", "A chunk with a signature may have 16 MiB at most.");
 
+const INCOMPLETE: Refusal =
+    Refusal::bad_request("IncompleteBody", "The body is incomplete or malformed.");
+
 /// What is known of a body once it was, or was to be, read.
 #[derive(Default)]
 pub(crate) struct Told {
     is_taken: AtomicBool,
     refusal: Mutex<Option<Refusal>>,
+    /// For what was read whole, until it is done.
+    memory: Mutex<Option<Share>>,
 }
 
 impl Told {
@@ -45,7 +51,7 @@ impl Told {
 /// A body as `s3s` gets it.
 pub(crate) struct Taken<B> {
     body: B,
-    chunks: Option<Chunks>,
+    kind: Kind,
     /// What `s3s` gets before more is asked for.
     passed: VecDeque<Bytes>,
     memory: Arc<Quota>,
@@ -54,13 +60,29 @@ pub(crate) struct Taken<B> {
     told: Arc<Told>,
 }
 
+enum Kind {
+    Plain,
+    Chunks(Chunks),
+    Whole(Box<Whole>),
+}
+
 impl<B: HttpBody<Data = Bytes>> Taken<B> {
-    pub(crate) fn new(request: &Parts, body: B, memory: Arc<Quota>, told: Arc<Told>) -> Taken<B> {
-        let hash =
-            request.headers.get("x-amz-content-sha256").map_or(&b""[..], |hash| hash.as_bytes());
+    /// The body of a request, unless it is refused before it is read.
+    pub(crate) fn new(
+        request: &Parts,
+        body: B,
+        memory: Arc<Quota>,
+        told: Arc<Told>,
+    ) -> Result<Taken<B>, Refusal> {
+        let hash = request.headers.get("x-amz-content-sha256");
+        let hash = hash.map_or(&b""[..], |hash| hash.as_bytes());
         let is_signed = hash != b"STREAMING-UNSIGNED-PAYLOAD-TRAILER";
-        let chunks = hash.starts_with(b"STREAMING-").then(|| Chunks::new(is_signed));
-        Taken { body, chunks, passed: VecDeque::new(), memory, share: None, told }
+        let kind = match Whole::of(request, body.size_hint().exact())? {
+            Some(whole) => Kind::Whole(Box::new(whole)),
+            None if hash.starts_with(b"STREAMING-") => Kind::Chunks(Chunks::new(is_signed)),
+            None => Kind::Plain,
+        };
+        Ok(Taken { body, kind, passed: VecDeque::new(), memory, share: None, told })
     }
 
     /// Ends the body in an error, and the answer in this.
@@ -71,7 +93,7 @@ impl<B: HttpBody<Data = Bytes>> Taken<B> {
 
     /// Takes bytes of chunks; `None` is the end.
     fn take_chunks(&mut self, bytes: Option<Bytes>) -> Result<(), StdError> {
-        let Some(chunks) = &mut self.chunks else { return Ok(()) };
+        let Kind::Chunks(chunks) = &mut self.kind else { return Ok(()) };
         let Some(bytes) = bytes else {
             return if chunks.has_ended() { Ok(()) } else { Err("a chunk is missing".into()) };
         };
@@ -97,6 +119,27 @@ impl<B: HttpBody<Data = Bytes>> Taken<B> {
     }
 }
 
+impl<B: HttpBody<Data = Bytes>> Taken<B> {
+    /// Takes bytes of a body that is read whole. With the first of them all of it is counted.
+    fn take_whole(&mut self, bytes: &[u8]) -> Result<(), StdError> {
+        let Kind::Whole(whole) = &mut self.kind else { return Ok(()) };
+        let mut held = self.told.memory.lock();
+        if held.is_none() {
+            // They are collected, and then made one piece.
+            let amount = usize::try_from(2 * whole.left()).unwrap_or(usize::MAX);
+            *held = self.memory.try_take_at_most(amount);
+        }
+        let taken = if held.is_some() { whole.take(bytes) } else { Err(Refusal::SLOW_DOWN) };
+        drop(held);
+        taken.map_err(|refusal| self.refuse(refusal))
+    }
+
+    /// An error that the body ended in.
+    fn cut(&self, error: StdError) -> StdError {
+        if matches!(self.kind, Kind::Whole(_)) { self.refuse(INCOMPLETE) } else { error }
+    }
+}
+
 impl<B> HttpBody for Taken<B>
 where
     B: HttpBody<Data = Bytes> + Unpin,
@@ -118,10 +161,16 @@ where
             if frame.is_none() || this.body.is_end_stream() {
                 this.told.is_taken.store(true, Relaxed);
             }
-            let frame = frame.transpose().map_err(Into::into)?;
-            if this.chunks.is_none() {
+            let frame = match frame.transpose() {
+                Ok(frame) => frame,
+                Err(error) => return Poll::Ready(Some(Err(this.cut(error.into())))),
+            };
+            let Kind::Chunks(_) = &this.kind else {
+                if let Some(bytes) = frame.as_ref().and_then(Frame::data_ref) {
+                    this.take_whole(bytes)?;
+                }
                 return Poll::Ready(frame.map(Ok));
-            }
+            };
             let is_end = frame.is_none();
             // Trailers of HTTP's own frames say nothing.
             let bytes = frame.map(|frame| frame.into_data().unwrap_or_default());
@@ -133,11 +182,14 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.chunks.is_none() && self.body.is_end_stream()
+        !matches!(self.kind, Kind::Chunks(_)) && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.chunks.is_some() { SizeHint::default() } else { self.body.size_hint() }
+        match self.kind {
+            Kind::Chunks(_) => SizeHint::default(),
+            _ => self.body.size_hint(),
+        }
     }
 }
 
@@ -196,7 +248,7 @@ mod tests {
         let told = Arc::<Told>::default();
         let parts = parts("STREAMING-UNSIGNED-PAYLOAD-TRAILER");
         let memory = Quota::new(0);
-        let mut taken = Taken::new(&parts, frames(&body, 64 << 10), memory, told.clone());
+        let mut taken = Taken::new(&parts, frames(&body, 64 << 10), memory, told.clone()).unwrap();
         assert_eq!(next(&mut taken).unwrap().unwrap(), "fff8\r\n");
         assert_eq!(next(&mut taken).unwrap().unwrap().len(), 0xfff8);
         assert!(taken.body.0.len() > 100 && !told.is_taken());
@@ -206,7 +258,7 @@ mod tests {
         // What ends before its last chunk was taken for what ends there.
         for end in [0, 3, 9, body.len() - 18] {
             let body = frames(&body[..end], 1 << 20);
-            let mut taken = Taken::new(&parts, body, Quota::new(0), told.clone());
+            let mut taken = Taken::new(&parts, body, Quota::new(0), told.clone()).unwrap();
             assert_eq!(read(&mut taken), Err("a chunk is missing".into()), "{end}");
         }
     }
@@ -219,7 +271,7 @@ mod tests {
             let told = Arc::<Told>::default();
             let body = format!("{size:x};chunk-signature=00\r\nbytes");
             let body = frames(body.as_bytes(), 1000);
-            (Taken::new(&parts, body, memory.clone(), told.clone()), told)
+            (Taken::new(&parts, body, memory.clone(), told.clone()).unwrap(), told)
         };
         let (mut small, _) = begun(256 << 10, &memory);
         assert!(next(&mut small).unwrap().is_ok() && memory.used() == 0);
@@ -239,8 +291,79 @@ mod tests {
         // The next chunk is less, and what was held is given back.
         let body = [b"80000;chunk-signature=0\r\n", &[7; 512 << 10][..], b"\r\n0;\r\n"].concat();
         drop(largest);
-        let mut taken = Taken::new(&parts, frames(&body, 300 << 10), memory.clone(), told);
+        let body = frames(&body, 300 << 10);
+        let mut taken = Taken::new(&parts, body, memory.clone(), told).unwrap();
         assert!(next(&mut taken).unwrap().is_ok() && memory.used() == 512 << 10);
         assert!(next(&mut taken).unwrap().is_ok() && memory.used() == 0);
+    }
+
+    const NAMED: &[u8] = b"<Delete><Object><Key>k</Key></Object></Delete>";
+
+    /// A body of `NAMED` that is read whole, in frames of seven bytes.
+    fn whole(
+        headers: &[(&str, &str)],
+        memory: &Arc<Quota>,
+    ) -> Result<(Taken<Frames>, Arc<Told>), Refusal> {
+        let request = Request::post("/bucket?delete");
+        let request = headers.iter().fold(request, |request, one| request.header(one.0, one.1));
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let told = Arc::<Told>::default();
+        let taken = Taken::new(&parts, frames(NAMED, 7), memory.clone(), told.clone())?;
+        Ok((taken, told))
+    }
+
+    /// A wrong digest was found, where it was, after the last bytes were handed on, and by what took it for a
+    /// fault of its own.
+    #[test]
+    fn last_bytes_of_what_is_read_whole_pass_if_it_is_what_was_said() {
+        let memory = Quota::new(1000);
+        for (header, right, wrong) in [
+            (
+                "x-amz-content-sha256",
+                "3772c7c4b33a45c00daf1adda33bcbd10adf4d689257b04268b77f09731fc85d",
+                "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225",
+            ),
+            ("content-md5", "5DKh5iefM5MSKvRILIuFwQ==", "JfnnlDI7RTiF9RgfG2JNCw=="),
+            ("x-amz-checksum-crc32", "A8uZRQ==", "y/Q5Jg=="),
+        ] {
+            let (mut taken, told) = whole(&[(header, right)], &memory).unwrap();
+            assert_eq!(read(&mut taken).as_deref(), Ok(NAMED), "{header}");
+            // It is counted until it is done.
+            assert!(told.refusal().is_none() && memory.used() == 2 * NAMED.len());
+            drop((taken, told));
+            assert_eq!(memory.used(), 0);
+
+            let (mut taken, told) = whole(&[(header, wrong)], &memory).unwrap();
+            let passed = std::iter::from_fn(|| next(&mut taken)).take_while(Result::is_ok).count();
+            assert_eq!(passed, NAMED.len() / 7, "{header}");
+            assert_eq!(told.refusal().unwrap().status, 400);
+        }
+        assert!(whole(&[("content-md5", "short")], &memory).is_err());
+        let long = |bytes: usize| {
+            let body = frames(&vec![b' '; bytes], bytes);
+            let parts = Request::post("/bucket?delete").body(()).unwrap().into_parts().0;
+            Taken::new(&parts, body, memory.clone(), Arc::default()).is_err()
+        };
+        assert!(long((8 << 20) + 1) && !long(8 << 20));
+        let (mut cut, told) = whole(&[], &memory).unwrap();
+        cut.body.0[3] = None;
+        assert!(read(&mut cut).is_err() && told.refusal() == Some(INCOMPLETE));
+    }
+
+    #[test]
+    fn what_is_read_whole_is_counted() {
+        let memory = Quota::new(2 * NAMED.len() + 9);
+        let (mut first, told) = whole(&[], &memory).unwrap();
+        assert_eq!(memory.used(), 0);
+        assert!(next(&mut first).unwrap().is_ok());
+        let (mut second, refused) = whole(&[], &memory).unwrap();
+        assert!(next(&mut second).unwrap().is_err());
+        assert_eq!(refused.refusal(), Some(Refusal::SLOW_DOWN));
+        drop((first, told));
+        let (mut third, _told) = whole(&[], &memory).unwrap();
+        assert_eq!(read(&mut third).as_deref(), Ok(NAMED));
+        // What is larger than all there is has its turn alone.
+        let (mut large, _told) = whole(&[], &Quota::new(10)).unwrap();
+        assert_eq!(read(&mut large).as_deref(), Ok(NAMED));
     }
 }

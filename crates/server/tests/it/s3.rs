@@ -571,6 +571,80 @@ fn checksums_of_a_completion_are_compared_though_the_upload_named_none() {
     assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"123456789");
 }
 
+/// What is read whole was done whatever digests came with it, and a wrong hash of it was a fault of the server.
+#[test]
+fn what_is_read_whole_is_compared_before_it_is_done() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/k", b"value");
+    let id = begin_upload(&door);
+    let part = format!("/bucket/k?partNumber=1&uploadId={id}");
+    let (_, head, _) = door.ask("PUT", &part, &[], b"part");
+    let part = format!("<Part><PartNumber>1</PartNumber><ETag>{}</ETag></Part>", etag_of(&head));
+    let listed = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");
+    let completion = format!("/bucket/k?uploadId={id}");
+    let named = "<Delete><Object><Key>k</Key></Object></Delete>";
+    let rules = "<LifecycleConfiguration><Rule><Status>Enabled</Status><Filter/>\
+        <Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>";
+    let sha256 =
+        "x-amz-content-sha256: 15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225";
+    let (md5, crc32) = ("Content-MD5: JfnnlDI7RTiF9RgfG2JNCw==", "x-amz-checksum-crc32: y/Q5Jg==");
+    let digests = [(sha256, "XAmzContentSHA256Mismatch"), (md5, "BadDigest"), (crc32, "BadDigest")];
+    for (method, target, body) in [
+        ("POST", "/bucket?delete", named),
+        ("PUT", "/bucket?lifecycle", rules),
+        ("PUT", "/another", ""),
+        ("PUT", "/another", "<CreateBucketConfiguration/>"),
+        ("POST", &completion, &listed),
+    ] {
+        for (header, code) in digests {
+            let (status, _, said) = door.ask(method, target, &[header], body.as_bytes());
+            let said = String::from_utf8(said).unwrap();
+            assert!(status == 400 && said.contains(code), "{method} {target} {header}: {said}");
+        }
+    }
+    assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"value");
+    assert_eq!(
+        (door.status("GET", "/bucket?lifecycle", b""), door.status("HEAD", "/another", b"")),
+        (404, 404)
+    );
+
+    let unknown = "x-amz-checksum-sha512: AAAA";
+    assert_eq!(door.ask("POST", "/bucket?delete", &[unknown], named.as_bytes()).0, 501);
+
+    // Who has nothing to say may say it in chunks, which have no length.
+    for (target, body, status) in [
+        ("/bucket/other?uploads", "0\r\n\r\n", "200"),
+        ("/bucket?delete", "5\r\n<Dele\r\n0\r\n\r\n", "411"),
+    ] {
+        let mut stream = TcpStream::connect(door.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!(
+            "POST {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+             Transfer-Encoding: chunked\r\n\r\n{body}",
+            door.address
+        );
+        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(&answer[9..12], status, "{target}: {answer}");
+    }
+
+    let right = [
+        "x-amz-content-sha256: 3772c7c4b33a45c00daf1adda33bcbd10adf4d689257b04268b77f09731fc85d",
+        "Content-MD5: 5DKh5iefM5MSKvRILIuFwQ==",
+        "x-amz-checksum-crc32: A8uZRQ==",
+    ];
+    assert_eq!(door.ask("POST", "/bucket?delete", &right, named.as_bytes()).0, 200);
+    assert_eq!(door.status("HEAD", "/bucket/k", b""), 404);
+    // A checksum that comes with a completion is of the object.
+    let of_object = "x-amz-checksum-crc64nvme: AAAAAAAAAAA=";
+    let (status, _, said) = door.ask("POST", &completion, &[of_object], listed.as_bytes());
+    let said = String::from_utf8(said).unwrap();
+    assert!(status == 400 && said.contains("BadDigest"), "{said}");
+    assert_eq!(door.ask("POST", &completion, &[], listed.as_bytes()).0, 200);
+}
+
 /// The error of a completion whose answer began before its end was known had a second declaration of XML, which
 /// no parser takes: clients didn't see that it failed, or not why.
 #[test]
