@@ -18,7 +18,7 @@ import zlib
 
 import boto3
 from boto3.s3.transfer import TransferConfig
-from botocore.auth import S3SigV4Auth
+from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
@@ -402,6 +402,16 @@ def presigned(s3, options):
     assert body(s3, "signed") == data
     traced = {"x-amzn-trace-id": "Root=1", "x-amz-user-agent": "check"}
     urllib.request.urlopen(urllib.request.Request(get, headers=traced)).read()
+    # Some clients presign headers in the query.
+    for parameter, status in [("x-amz-meta-colour=dark%20blue", 200), ("x-amz-acl=public-read", 501)]:
+        hoisted = AWSRequest("PUT", f"{options.server[0]}/check/hoisted?{parameter}")
+        S3SigV4QueryAuth(Credentials(*options.server[1:]), "s3", "us-east-1", 60).add_auth(hoisted)
+        request = urllib.request.Request(hoisted.url, data=b"x", method="PUT")
+        if status == 200:
+            urllib.request.urlopen(request).read()
+        else:
+            turned_away(status, request)
+    assert s3.head_object(Bucket="check", Key="hoisted")["Metadata"] == {"colour": "dark blue"}
     return "put, get; expired, altered and unsigned refused, and what lasts too long"
 
 

@@ -17,6 +17,7 @@ use hyper::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, EXPECT, HeaderValue,
     RETRY_AFTER,
 };
+use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
 use parking_lot::RwLock;
 use s3s::auth::SimpleAuth;
@@ -27,7 +28,7 @@ use tallybook_files::FileStore;
 use super::query::{Query, check_names};
 use super::refusal::Refusal;
 use super::shelf::Shelf;
-use super::signed::check_signed;
+use super::signed::{check_signed, lift_headers};
 use super::taken::{Taken, Told};
 use super::whole::WHOLE_BYTES_MAX;
 use crate::admission::{Quota, Share};
@@ -138,14 +139,13 @@ impl Door {
     async fn reply(self: Arc<Self>, link: Rc<Link>, request: Request<Incoming>) -> Reply {
         let in_flight = link.part.as_ref().map_or(&self.in_flight, |part| &part.in_flight);
         let Some(share) = in_flight.try_take(1) else { return self.refuse(&Refusal::SLOW_DOWN) };
-        if let Err(refusal) = self.check(&request) {
+        let (mut parts, body) = request.into_parts();
+        if let Err(refusal) = self.check(&mut parts) {
             return self.refuse(&refusal);
         }
-        let is_head = request.method() == Method::HEAD;
-        let is_post = request.method() == Method::POST;
+        let (is_head, is_post) = (parts.method == Method::HEAD, parts.method == Method::POST);
         let memory = link.part.as_ref().map_or(&self.shelf.memory, |part| &part.body_memory);
         let told = Arc::new(Told::default());
-        let (parts, body) = request.into_parts();
         let body = match Taken::new(&parts, body, memory.clone(), told.clone()) {
             Ok(body) => body,
             Err(refusal) => return self.refuse(&refusal),
@@ -184,16 +184,16 @@ impl Door {
         reply
     }
 
-    /// Refuses what `s3s` shouldn't see.
-    fn check<B>(&self, request: &Request<B>) -> std::result::Result<(), Refusal> {
-        let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    /// Refuses what `s3s` shouldn't see, and shows it what it would pass over.
+    fn check(&self, request: &mut Parts) -> std::result::Result<(), Refusal> {
+        let text = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
         let refuse = |what| Err(Refusal::not_implemented(what));
         let is_form = text(CONTENT_TYPE)
             .is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/form-data"));
-        if request.method() == Method::POST && is_form {
+        if request.method == Method::POST && is_form {
             return refuse("Uploads by form are not implemented.");
         }
-        let query = Query::of(request.uri().query().unwrap_or(""))?;
+        let query = Query::of(request.uri.query().unwrap_or(""))?;
         let is_v2 = text(AUTHORIZATION).is_some_and(|value| value.starts_with("AWS "))
             || query.has("Signature");
         if is_v2 {
@@ -211,8 +211,9 @@ impl Door {
             // Its frames would become part of the object.
             return refuse("Only a signed request may have its body in aws-chunked frames.");
         }
-        check_signed(request.headers(), &query)?;
-        check_names(request.method(), request.uri().path(), &query)
+        check_signed(&request.headers, &query)?;
+        check_names(&request.method, request.uri.path(), &query)?;
+        lift_headers(&mut request.headers, &query)
     }
 }
 

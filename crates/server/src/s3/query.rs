@@ -94,6 +94,11 @@ impl<'a> Query<'a> {
         self.0.iter().any(|parameter| parameter.0 == name)
     }
 
+    /// All of them, names decoded and values as they stand.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.0.iter().map(|(name, value)| (&**name, *value))
+    }
+
     /// The first value of this name, decoded.
     pub(crate) fn value(&self, name: &str) -> Result<Option<Cow<'a, str>>, Refusal> {
         let found = self.0.iter().find(|parameter| parameter.0 == name);
@@ -158,7 +163,7 @@ pub(crate) fn names_of(path: &str) -> (bool, bool) {
 }
 
 /// A name or a value, decoded.
-fn decode(raw: &str) -> Result<Cow<'_, str>, Refusal> {
+pub(crate) fn decode(raw: &str) -> Result<Cow<'_, str>, Refusal> {
     let decoded = percent_decode(raw, true).map_err(|BadEscape| MALFORMED)?;
     match decoded {
         Cow::Borrowed(_) => Ok(Cow::Borrowed(raw)),

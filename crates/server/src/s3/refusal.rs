@@ -14,7 +14,7 @@ use crate::reply::Reply;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
-    code: Cow<'static, str>,
+    pub(crate) code: Cow<'static, str>,
     message: Cow<'static, str>,
 }
 

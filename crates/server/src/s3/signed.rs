@@ -3,10 +3,10 @@
 
 use std::borrow::Cow;
 
-use hyper::header::AUTHORIZATION;
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
 
-use super::query::Query;
+use super::query::{Query, decode};
 use super::refusal::Refusal;
 
 /// The longest that a presigned URL may last.
@@ -15,6 +15,19 @@ const EXPIRES_S_MAX: u64 = 7 * 24 * 3600;
 /// Headers that may come unsigned: those a signature of the request holds anyway, and what clients and caches
 /// say of themselves. None changes what is done.
 const NEVER_SIGNED: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-user-agent"];
+
+/// What a presigned URL has in its query of its signature and of the client.
+const NEVER_LIFTED: [&str; 9] = [
+    "x-amz-algorithm",
+    "x-amz-content-sha256",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-expires",
+    "x-amz-security-token",
+    "x-amz-signature",
+    "x-amz-signedheaders",
+    "x-amz-user-agent",
+];
 
 /// Refuses a signed request with headers that its signer didn't sign, and a presigned URL that lasts too long.
 ///
@@ -41,6 +54,38 @@ pub(crate) fn check_signed(headers: &HeaderMap, query: &Query<'_>) -> Result<(),
     Err(Refusal::new(StatusCode::FORBIDDEN, "AccessDenied", what))
 }
 
+/// Makes headers of those that a presigned URL has in its query, as some clients presign: metadata was lost
+/// there, and what isn't implemented passed.
+pub(crate) fn lift_headers(headers: &mut HeaderMap, query: &Query<'_>) -> Result<(), Refusal> {
+    if !query.has("X-Amz-Signature") {
+        return Ok(());
+    }
+    let invalid = "What the query has of a header can't be one.";
+    let invalid = Refusal::bad_request("InvalidArgument", invalid);
+    let mut lifted = HeaderMap::new();
+    for (name, value) in query.parameters() {
+        let name = name.to_ascii_lowercase();
+        let is_left = NEVER_LIFTED.contains(&&*name)
+            // Of the body that there was when it was presigned: none.
+            || name.starts_with("x-amz-checksum-")
+            || name.starts_with("x-amz-sdk-");
+        if is_left || !name.starts_with("x-amz-") {
+            continue;
+        }
+        if name.starts_with("x-amz-copy-source") {
+            return Err(Refusal::not_implemented("The source of a copy is named by a header."));
+        }
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid.clone())?;
+        let value =
+            HeaderValue::from_bytes(decode(value)?.as_bytes()).map_err(|_| invalid.clone())?;
+        if !headers.contains_key(&name) {
+            lifted.append(name, value);
+        }
+    }
+    headers.extend(lifted);
+    Ok(())
+}
+
 /// The names of the signed headers in `Authorization`.
 fn named_in(authorization: &str) -> &str {
     let after = authorization.split_once("SignedHeaders=").map_or("", |(_, after)| after);
@@ -62,7 +107,6 @@ fn check_expires(query: &Query<'_>) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyper::header::{HeaderName, HeaderValue};
 
     fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
         let pair =
@@ -108,6 +152,36 @@ mod tests {
         assert!(!is_refused(&[("x-amz-copy-source", "a/b")], "x=1"));
         assert!(is_refused(&[("x-amz-copy-source", "a/b")], "X-Amz-Signature"));
         assert!(is_refused(&[("authorization", "AWS4"), ("x-amz-copy-source", "a/b")], ""));
+    }
+
+    /// Metadata that was presigned in the query was lost, and access rights there were passed over.
+    #[test]
+    fn headers_in_a_presigned_query_are_headers() {
+        let lift = |list: &[(&'static str, &'static str)], query: &str| {
+            let mut headers = headers(list);
+            lift_headers(&mut headers, &Query::of(query).unwrap()).map(|()| headers)
+        };
+        let of_signature = "X-Amz-Signature=0&X-Amz-Date=1&X-Amz-SignedHeaders=host&X-Amz-Expires=9\
+            &X-Amz-Algorithm=a&X-Amz-Credential=b&X-Amz-Security-Token=c&X-Amz-Content-Sha256=d\
+            &x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32&x-id=PutObject";
+        assert_eq!(lift(&[], of_signature), Ok(HeaderMap::new()));
+        let query =
+            format!("{of_signature}&x-amz-%6Deta-colour=dark%20blue+&X-Amz-Acl=public-read");
+        let lifted = [("x-amz-meta-colour", "dark blue "), ("x-amz-acl", "public-read")];
+        assert_eq!(lift(&[], &query), Ok(headers(&lifted)));
+        // What is signed as a header counts.
+        let signed = [("x-amz-acl", "private"), ("x-amz-meta-colour", "red")];
+        assert_eq!(lift(&signed, &query), Ok(headers(&signed)));
+        let unsigned = query.replace("X-Amz-Signature=0&", "");
+        assert_eq!(lift(&[], &unsigned), Ok(HeaderMap::new()));
+        for (name, code) in [
+            ("x-amz-copy-source", "NotImplemented"),
+            ("x-amz-meta-a%20b", "InvalidArgument"),
+            ("x-amz-meta-a=%0D%0Ahost:b&a", "InvalidArgument"),
+        ] {
+            let refused = lift(&[], &format!("X-Amz-Signature=0&{name}=a"));
+            assert!(refused.is_err_and(|refusal| refusal.code == code), "{name}");
+        }
     }
 
     #[test]
