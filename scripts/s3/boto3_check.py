@@ -18,7 +18,10 @@ import zlib
 
 import boto3
 from boto3.s3.transfer import TransferConfig
+from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 CHUNK = 128 << 10
@@ -386,14 +389,39 @@ def presigned(s3, options):
     get = s3.generate_presigned_url("get_object", Params=named, ExpiresIn=60)
     assert urllib.request.urlopen(get).read() == data
     past = s3.generate_presigned_url("get_object", Params=named, ExpiresIn=1)
+    long = s3.generate_presigned_url("get_object", Params=named, ExpiresIn=604801)
     time.sleep(2.1)
-    for url in [past, get[:-1] + ("0" if get[-1] != "0" else "1"), get.split("?")[0]]:
-        try:
-            urllib.request.urlopen(url)
-            raise AssertionError("a request was let in that should not be")
-        except urllib.error.HTTPError as error:
-            assert error.code == 403, error
-    return "put, get; expired, altered and unsigned refused"
+    altered = get[:-1] + ("0" if get[-1] != "0" else "1")
+    for url, status in [(past, 403), (altered, 403), (get.split("?")[0], 403), (long, 400)]:
+        turned_away(status, url)
+    # A header that wasn't signed would do something else than what was signed.
+    s3.put_object(Bucket="check", Key="secret", Body=b"secret")
+    for header, value in [("x-amz-copy-source", "/check/secret"), ("x-amz-meta-a", "b")]:
+        unsigned = urllib.request.Request(put, data=b"", method="PUT", headers={header: value})
+        assert b"not signed" in turned_away(403, unsigned)
+    assert body(s3, "signed") == data
+    traced = {"x-amzn-trace-id": "Root=1", "x-amz-user-agent": "check"}
+    urllib.request.urlopen(urllib.request.Request(get, headers=traced)).read()
+    # Some clients presign headers in the query.
+    for parameter, status in [("x-amz-meta-colour=dark%20blue", 200), ("x-amz-acl=public-read", 501)]:
+        hoisted = AWSRequest("PUT", f"{options.server[0]}/check/hoisted?{parameter}")
+        S3SigV4QueryAuth(Credentials(*options.server[1:]), "s3", "us-east-1", 60).add_auth(hoisted)
+        request = urllib.request.Request(hoisted.url, data=b"x", method="PUT")
+        if status == 200:
+            urllib.request.urlopen(request).read()
+        else:
+            turned_away(status, request)
+    assert s3.head_object(Bucket="check", Key="hoisted")["Metadata"] == {"colour": "dark blue"}
+    return "put, get; expired, altered and unsigned refused, and what lasts too long"
+
+
+def turned_away(status, request):
+    try:
+        urllib.request.urlopen(request)
+    except urllib.error.HTTPError as error:
+        assert error.code == status, error
+        return error.read()
+    raise AssertionError("a request was let in that should not be")
 
 
 def swap(request):
@@ -416,6 +444,70 @@ def signatures(s3, options):
     assert error.response["ResponseMetadata"]["HTTPStatusCode"] == 400, error
     refused("NoSuchKey", s3.get_object, Bucket="check", Key="w")
     return "wrong secret, unknown key, version 2, other bytes"
+
+
+class ChunkedAuth(S3SigV4Auth):
+    """Signs a request for a body in aws-chunked."""
+
+    def __init__(self, kind, options):
+        super().__init__(Credentials(*options.server[1:]), "s3", "us-east-1")
+        self.kind = kind
+
+    def payload(self, request):
+        return self.kind
+
+
+def send_chunks(options, key, kind, wire, decoded):
+    """Puts an object in these chunks; the status and what the answer says."""
+    headers = {"x-amz-decoded-content-length": str(decoded), "Content-Encoding": "aws-chunked"}
+    if kind.endswith("TRAILER"):
+        headers["x-amz-trailer"] = "x-amz-checksum-crc32"
+    request = AWSRequest("PUT", f"{options.server[0]}/check/{key}", headers, wire)
+    ChunkedAuth(kind, options).add_auth(request)
+    request = urllib.request.Request(request.url, wire, dict(request.headers.items()), method="PUT")
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def chunks(s3, options):
+    unsigned, signed = "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+    data = make_bytes(11, 20 << 20)
+
+    def trailer(data):
+        crc = base64.b64encode(zlib.crc32(data).to_bytes(4, "big"))
+        return b"0\r\nx-amz-checksum-crc32:" + crc + b"\r\n\r\n"
+
+    wires = [b"1400000\r\n" + data + b"\r\n"]
+    wires.append(b"000000000A\r\n" + data[:10] + b"\r\n13FFFF6\r\n" + data[10:] + b"\r\n")
+    wires.append(b"".join(b"10000\r\n" + data[at : at + 65536] + b"\r\n" for at in range(0, len(data), 65536)))
+    for wire in wires:
+        found = send_chunks(options, "chunks", unsigned, wire + trailer(data), len(data))
+        assert found[0] == 200, found
+        assert body(s3, "chunks") == data
+        s3.delete_object(Bucket="check", Key="chunks")
+    for code, wire in [
+        (b"BadDigest", wires[0] + trailer(b"other")),
+        (b"IncompleteBody", wires[0][:-1]),
+        (b"IncompleteBody", b"140000000\r\n" + data),
+        (b"IncompleteBody", wires[0]),
+        (b"IncompleteBody", b"+5\r\nabcde\r\n" + trailer(b"abcde")),
+    ]:
+        size = 5 if wire.startswith(b"+") else len(data)
+        status, said = send_chunks(options, "chunks", unsigned, wire, size)
+        assert status == 400 and code in said, (status, said)
+    signature = b";chunk-signature=" + b"0" * 64 + b"\r\n"
+    for code, wire, size in [
+        (b"SignatureDoesNotMatch", b"5" + signature + b"abcde\r\n0" + signature + b"\r\n", 5),
+        (b"InvalidRequest", b"1400000" + signature + b"abcde", len(data)),
+        (b"InvalidRequest", b"100000005" + signature + b"abcde\r\n0" + signature + b"\r\n", 5),
+    ]:
+        status, said = send_chunks(options, "chunks", signed, wire, size)
+        assert status == (403 if code == b"SignatureDoesNotMatch" else 400) and code in said, (status, said)
+    refused("NoSuchKey", s3.get_object, Bucket="check", Key="chunks")
+    return "large and small, 8 malformed or with wrong checksums refused"
 
 
 def lifecycle(s3, options):
@@ -463,7 +555,7 @@ def unknown(s3, options):
 
 CHECKS = [
     sizes, checksums, ranges, conditions, metadata, copies, part_rules, parts, large, deletes, listings,
-    presigned, signatures, lifecycle, unknown,
+    presigned, signatures, chunks, lifecycle, unknown,
 ]
 
 

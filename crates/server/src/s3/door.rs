@@ -1,7 +1,7 @@
 //! The door: a request of the S3 listener to `s3s` and back, counted and limited as any other.
 //!
 //! What `s3s` would hold in memory whole (forms), accept by an older scheme (signatures of version 2) or
-//! take for something else (sub-resources that it doesn't know) is refused here.
+//! unsigned (headers), or take for something else (sub-resources that it doesn't know) is refused here.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,56 +11,36 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use hyper::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, EXPECT, HeaderValue,
-    RANGE, RETRY_AFTER,
+    RETRY_AFTER,
 };
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, StatusCode};
 use s3s::auth::SimpleAuth;
+use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tallybook_files::FileStore;
 
+use super::query::{Query, check_names};
+use super::refusal::Refusal;
 use super::shelf::Shelf;
+use super::signed::{check_signed, drop_foreign_range, lift_headers};
+use super::taken::{Taken, Told};
+use super::whole::WHOLE_BYTES_MAX;
 use crate::admission::{Quota, Share};
 use crate::body::{Body, Interrupted, Piece, Pieces};
-use crate::byte_range::ByteRange;
 use crate::clock::now_ms;
 use crate::error::{Error, Result};
 use crate::link::Link;
 use crate::options::S3Options;
-use crate::query::parameters;
 use crate::reply::Reply;
 use crate::ticker::Ticker;
 
 /// How often the sweeper goes round.
 const SWEEP_PERIOD: Duration = Duration::from_secs(3600);
-
-/// Arguments of what is there, which clients may send empty.
-const ARGUMENTS: [&str; 21] = [
-    "bucket-region",
-    "continuation-token",
-    "delimiter",
-    "encoding-type",
-    "fetch-owner",
-    "key-marker",
-    "list-type",
-    "marker",
-    "max-buckets",
-    "max-keys",
-    "max-parts",
-    "max-uploads",
-    "part-number-marker",
-    "partNumber",
-    "prefix",
-    "start-after",
-    "upload-id-marker",
-    "uploadId",
-    "version-id-marker",
-    "versionId",
-    "x-id",
-];
 
 /// Serves S3.
 pub(crate) struct Door {
@@ -104,6 +84,9 @@ impl Door {
             }
             builder.set_auth(auth);
         }
+        let mut config = S3Config::default();
+        config.xml_max_body_size = WHOLE_BYTES_MAX as usize;
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         Arc::new(Door {
             service: builder.build(),
             shelf,
@@ -155,26 +138,25 @@ impl Door {
 
     async fn reply(self: Arc<Self>, link: Rc<Link>, request: Request<Incoming>) -> Reply {
         let in_flight = link.part.as_ref().map_or(&self.in_flight, |part| &part.in_flight);
-        let Some(share) = in_flight.try_take(1) else {
-            let mut reply = explain(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "SlowDown",
-                "Please reduce your request rate.",
-            );
-            reply.headers_mut().insert(RETRY_AFTER, self.retry_after.clone());
-            return reply;
-        };
-        if let Some((status, code, message)) = self.refusal(&request) {
-            return explain(status, code, message);
+        let Some(share) = in_flight.try_take(1) else { return self.refuse(&Refusal::SLOW_DOWN) };
+        let (mut parts, body) = request.into_parts();
+        if let Err(refusal) = self.check(&mut parts) {
+            return self.refuse(&refusal);
         }
-        let is_taken = Arc::new(AtomicBool::new(false));
-        let mut request =
-            request.map(|body| s3s::Body::http_body(Taken { body, is_taken: is_taken.clone() }));
-        drop_foreign_range(&mut request);
-        let is_head = request.method() == Method::HEAD;
+        let (is_head, is_post) = (parts.method == Method::HEAD, parts.method == Method::POST);
+        let memory = link.part.as_ref().map_or(&self.shelf.memory, |part| &part.body_memory);
+        let told = Arc::new(Told::default());
+        let body = match Taken::new(&parts, body, memory.clone(), told.clone()) {
+            Ok(body) => body,
+            Err(refusal) => return self.refuse(&refusal),
+        };
+        let request = Request::from_parts(parts, s3s::Body::http_body(body));
         let answered = self.service.call(request).await;
-        if is_taken.load(Relaxed) {
+        if told.is_taken() {
             link.body_unread.set(false);
+        }
+        if let Some(refusal) = told.refusal() {
+            return self.refuse(&refusal);
         }
         match answered {
             Ok(mut response) => {
@@ -183,33 +165,42 @@ impl Door {
                     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
                 }
                 let memory = response.extensions_mut().remove::<Arc<Share>>();
-                response.map(|body| to_body(body, &link, share, memory))
+                response.map(|body| to_body(body, &link, share, memory, is_post))
             }
             Err(error) => {
                 let error = s3s::StdError::from(error);
                 tracing::error!(%error, "the S3 door failed");
                 let message = "The request failed for an unexpected reason.";
-                explain(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                self.refuse(&Refusal::new(status, "InternalError", message))
             }
         }
     }
 
-    /// What is refused before `s3s` sees it.
-    fn refusal<B>(&self, request: &Request<B>) -> Option<(StatusCode, &'static str, &'static str)> {
-        let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
-        let refuse = |what| Some((StatusCode::NOT_IMPLEMENTED, "NotImplemented", what));
+    fn refuse(&self, refusal: &Refusal) -> Reply {
+        let mut reply = refusal.answer();
+        if refusal.status == StatusCode::SERVICE_UNAVAILABLE {
+            reply.headers_mut().insert(RETRY_AFTER, self.retry_after.clone());
+        }
+        reply
+    }
+
+    /// Refuses what `s3s` shouldn't see, and shows it what it would pass over.
+    fn check(&self, request: &mut Parts) -> std::result::Result<(), Refusal> {
+        let text = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
+        let refuse = |what| Err(Refusal::not_implemented(what));
         let is_form = text(CONTENT_TYPE)
             .is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/form-data"));
-        if request.method() == Method::POST && is_form {
+        if request.method == Method::POST && is_form {
             return refuse("Uploads by form are not implemented.");
         }
-        let query = request.uri().query().unwrap_or("");
+        let query = Query::of(request.uri.query().unwrap_or(""))?;
         let is_v2 = text(AUTHORIZATION).is_some_and(|value| value.starts_with("AWS "))
-            || query.split('&').any(|parameter| parameter.starts_with("Signature="));
+            || query.has("Signature");
         if is_v2 {
             return refuse("The only signatures are of version 4.");
         }
-        let is_signed = text(AUTHORIZATION).is_some() || query.contains("X-Amz-Signature=");
+        let is_signed = text(AUTHORIZATION).is_some() || query.has("X-Amz-Signature");
         if self.is_anonymous && is_signed {
             return refuse("This server has no credentials to check a signature with; send none.");
         }
@@ -221,114 +212,32 @@ impl Door {
             // Its frames would become part of the object.
             return refuse("Only a signed request may have its body in aws-chunked frames.");
         }
-        if names_unknown(request.method(), request.uri().path(), query) {
-            return refuse("The query names what is not implemented.");
-        }
-        None
+        check_signed(&request.headers, &query)?;
+        check_names(&request.method, request.uri.path(), &query)?;
+        lift_headers(&mut request.headers, &query)?;
+        drop_foreign_range(&mut request.headers, &query)
     }
 }
 
-/// Takes away a `Range` of another kind than one range of bytes, which a server may ignore (RFC 9110, section
-/// 14.2), as `s3s` refuses it. One that is signed stays, or the signature would be wrong.
-fn drop_foreign_range<B>(request: &mut Request<B>) {
-    let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
-    let is_foreign =
-        text(RANGE).is_some_and(|range| ByteRange::parse(range, usize::MAX) == ByteRange::Whole);
-    let query = request.uri().query().unwrap_or("");
-    let is_signed = parameters(query)
-        .filter(|(name, _)| *name == "X-Amz-SignedHeaders")
-        .map(|(_, names)| names)
-        .chain(text(AUTHORIZATION))
-        .any(|names| names.contains("range"));
-    if is_foreign && !is_signed {
-        request.headers_mut().remove(RANGE);
-    }
-}
-
-/// Whether a query names, without a value, a sub-resource that isn't there or what is no argument.
-///
-/// `s3s` takes a request for a sub-resource that it doesn't know for one without: a `PUT` of an object's
-/// `?encryption` would replace the object, a `DELETE` of a bucket's `?logging` the bucket itself.
-fn names_unknown(method: &Method, path: &str, query: &str) -> bool {
-    let is_argument = |name: &str| {
-        ARGUMENTS.contains(&name)
-            || name.starts_with("response-")
-            || name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"))
-    };
-    parameters(query)
-        .filter(|(name, value)| value.is_empty() && !name.is_empty() && !is_argument(name))
-        .any(|(name, _)| !sub_resources(method, path).contains(&name))
-}
-
-/// What can be asked of a bucket or an object besides itself. What the protocol's file answers beyond it
-/// is added here.
-fn sub_resources(method: &Method, path: &str) -> &'static [&'static str] {
-    // An escaped slash parts them too.
-    let path = path.replace("%2F", "/").replace("%2f", "/");
-    let path = path.strip_prefix('/').unwrap_or(&path);
-    let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
-    match (method.as_str(), !bucket.is_empty(), !key.is_empty()) {
-        ("GET", true, false) => {
-            &["acl", "lifecycle", "location", "uploads", "versioning", "versions"]
-        }
-        ("PUT" | "DELETE", true, false) => &["lifecycle"],
-        ("POST", true, false) => &["delete"],
-        ("GET", true, true) => &["acl", "attributes", "tagging"],
-        ("POST", true, true) => &["uploads"],
-        _ => &[],
-    }
-}
-
-/// An answer in S3's words that isn't from `s3s`.
-fn explain(status: StatusCode, code: &str, message: &str) -> Reply {
-    let text = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\
-         <Error><Code>{code}</Code><Message>{message}</Message></Error>"
-    );
-    let mut reply = Response::new(Body::Full(Bytes::from(text)));
-    *reply.status_mut() = status;
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-    reply
-}
-
-/// A request's body that tells whether it was taken whole.
-struct Taken {
-    body: Incoming,
-    is_taken: Arc<AtomicBool>,
-}
-
-impl HttpBody for Taken {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<std::result::Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if frame.is_none() || self.body.is_end_stream() {
-            self.is_taken.store(true, Relaxed);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-fn to_body(body: s3s::Body, link: &Rc<Link>, share: Share, memory: Option<Arc<Share>>) -> Body {
+fn to_body(
+    body: s3s::Body,
+    link: &Rc<Link>,
+    share: Share,
+    memory: Option<Arc<Share>>,
+    is_post: bool,
+) -> Body {
     if body.is_end_stream() {
         return Body::Empty;
     }
     let length = body.size_hint().exact();
     link.streaming.set(true);
-    let held = std::iter::once(Arc::new(share)).chain(memory).collect();
-    let pieces = Box::new(Answered { body, link: link.clone(), held });
+    let pieces = Box::new(Answered {
+        body,
+        link: link.clone(),
+        held: std::iter::once(Arc::new(share)).chain(memory).collect(),
+        is_document: is_post && length.is_none(),
+        is_begun: false,
+    });
     match length {
         Some(length) => Body::Sized(pieces, length),
         None => Body::Stream(pieces),
@@ -341,6 +250,9 @@ struct Answered {
     link: Rc<Link>,
     /// Its request in flight, and its memory if that is counted.
     held: Vec<Arc<Share>>,
+    /// It is XML that began before its end was known.
+    is_document: bool,
+    is_begun: bool,
 }
 
 impl Pieces for Answered {
@@ -354,6 +266,9 @@ impl Pieces for Answered {
                 Some(Err(_)) => Some(Err(Interrupted)),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) => {
+                        let goes_on = std::mem::replace(&mut self.is_begun, true);
+                        let bytes =
+                            if self.is_document && goes_on { undeclared(bytes) } else { bytes };
                         Some(Ok(self.held.iter().fold(Piece::from(bytes), Piece::holding)))
                     }
                     Err(_) => continue,
@@ -369,6 +284,18 @@ impl Drop for Answered {
     }
 }
 
+/// XML without the declaration that it may begin with: the answer has one.
+///
+/// `s3s` declares the error of a long completion though the answer began with a declaration, and no parser
+/// takes a second one.
+fn undeclared(xml: Bytes) -> Bytes {
+    let end = match xml.starts_with(b"<?xml") {
+        true => xml.windows(2).position(|window| window == b"?>").map_or(0, |at| at + 2),
+        false => 0,
+    };
+    xml.slice(end..)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -380,7 +307,7 @@ mod tests {
         let shares = (in_flight.try_take(1).unwrap(), memory.try_take(100_000).unwrap());
         let body = s3s::Body::from(Bytes::from(vec![0; 100_000]));
         let link = Rc::new(Link::default());
-        let body = to_body(body, &link, shares.0, Some(Arc::new(shares.1)));
+        let body = to_body(body, &link, shares.0, Some(Arc::new(shares.1)), false);
         let Body::Sized(mut pieces, 100_000) = body else { panic!("the length is known") };
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let Poll::Ready(Some(Ok(piece))) = pieces.poll_next(&mut cx) else { panic!("no piece") };

@@ -23,6 +23,12 @@ mod multipart;
 mod lifecycle;
 // The protocol.
 mod protocol;
+mod refusal;
+mod query;
+mod signed;
+mod chunks;
+mod whole;
+mod taken;
 mod door;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

@@ -81,8 +81,9 @@ fn broken(error: s3s::StdError) -> S3Error {
         Err(error) => {
             // Their types aren't public.
             let what = error.to_string();
-            let mismatches = ["SignatureMismatch", "Sha256Mismatch"];
-            if mismatches.iter().any(|mismatch| what.contains(mismatch)) {
+            if what.contains("SignatureMismatch") {
+                s3_error!(SignatureDoesNotMatch, "A chunk's signature is not the one calculated.")
+            } else if what.contains("Sha256Mismatch") {
                 let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
                 let mut error =
                     S3Error::with_message(code, "The body is not the one that was signed.");
@@ -104,4 +105,28 @@ pub(super) fn decode_md5(text: &str) -> S3Result<[u8; 16]> {
 /// Commits, while the gate is held so that what it goes into stays.
 pub(crate) fn commit(writer: Writer) -> S3Result<Stat> {
     writer.commit().map_err(|error: Error| failed(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wrong signature of a chunk was told as the wrong hash of a body.
+    #[test]
+    fn end_of_a_body_in_an_error_is_told_by_what_was_wrong() {
+        for (what, code, status) in [
+            ("AwsChunkedStreamError: SignatureMismatch", "SignatureDoesNotMatch", 403),
+            ("UploadStreamError: Sha256Mismatch", "XAmzContentSHA256Mismatch", 400),
+            ("AwsChunkedStreamError: Incomplete", "IncompleteBody", 400),
+            ("connection reset by peer", "IncompleteBody", 400),
+        ] {
+            let error = broken(what.into());
+            assert_eq!(
+                (error.code().as_str(), error.status_code()),
+                (code, StatusCode::from_u16(status).ok())
+            );
+        }
+        let own = broken(Box::new(s3_error!(SlowDown)));
+        assert_eq!(*own.code(), S3ErrorCode::SlowDown);
+    }
 }

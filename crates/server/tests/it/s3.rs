@@ -136,7 +136,7 @@ fn boto3_passes_every_check() {
         .unwrap();
     let said = String::from_utf8_lossy(&checked.stdout);
     assert!(checked.status.success(), "{said}\n{}", String::from_utf8_lossy(&checked.stderr));
-    assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), 14, "{said}");
+    assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), 15, "{said}");
     // What the checks left of uploads: nothing.
     let page = door
         .files
@@ -218,7 +218,8 @@ fn forms_old_signatures_and_unsigned_frames_are_refused() {
 
 /// A sub-resource that `s3s` doesn't know was passed over, and the rest of the request was done: the XML of
 /// an encryption became the object's bytes, a rename emptied the object that it named, and a bucket went
-/// with the configuration of its metadata.
+/// with the configuration of its metadata. So did a part whose upload wasn't named become the object, and
+/// with a value, or an escape in its name, a sub-resource passed as an argument.
 #[test]
 fn sub_resources_that_are_not_there_are_refused_and_nothing_is_done() {
     let (_dir, door) = serving();
@@ -240,12 +241,43 @@ fn sub_resources_that_are_not_there_are_refused_and_nothing_is_done() {
         ("DELETE", "/bucket/k?acl"),
         ("DELETE", "/empty?metadataConfiguration"),
         ("DELETE", "/empty/?logging"),
+        ("PUT", "/bucket/k?encryption=1"),
+        ("PUT", "/bucket/k?%65ncryption"),
+        ("PUT", "/bucket/k?metadata=true"),
+        ("PUT", "/bucket/k?annotation=of-the-future&x-id=PutObject"),
+        ("PUT", "/another?abac=1"),
+        ("POST", "/bucket?delete&partNumber=1"),
+        ("POST", "/bucket/k?uploads&anything=1"),
+        ("DELETE", "/bucket/k?partNumber=1"),
+        ("DELETE", "/bucket/k?%61cl=1"),
+        ("DELETE", "/empty?prefix=k"),
+        ("DELETE", "/empty?logging=true"),
+        ("GET", "/bucket/k?encryption=1"),
+        ("GET", "/bucket?policyStatus=1"),
+        ("GET", "/bucket?%70olicy="),
+        ("HEAD", "/bucket/k?torrent=1"),
     ] {
         let source = "x-amz-rename-source: /bucket/k";
         let (status, _, said) = door.ask(method, target, &[source], b"<Anything/>");
         let said = String::from_utf8(said).unwrap();
-        assert!(status == 501 && said.contains("NotImplemented"), "{method} {target}: {said}");
+        let is_named = said.contains("NotImplemented") || method == "HEAD";
+        assert!(status == 501 && is_named, "{method} {target}: {said}");
     }
+    for (method, target) in [
+        ("PUT", "/bucket/k?partNumber=1"),
+        ("PUT", "/bucket/k?part%4Eumber=1&x-id=UploadPart"),
+        ("PUT", "/bucket/k?uploadId=00"),
+        ("PUT", "/bucket/k?uploadId"),
+        ("PUT", "/bucket/k?versionId=null"),
+        ("PUT", "/bucket/k?versionId="),
+        ("POST", "/bucket/k?uploads&versionId=1"),
+    ] {
+        let (status, _, said) = door.ask(method, target, &[], b"part");
+        let said = String::from_utf8(said).unwrap();
+        assert!(status == 400 && said.contains("InvalidArgument"), "{method} {target}: {said}");
+    }
+    let (status, _, said) = door.ask("GET", "/bucket?%zz", &[], b"");
+    assert!(status == 400 && String::from_utf8_lossy(&said).contains("InvalidURI"));
     assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"value");
     assert_eq!(door.status("HEAD", "/empty", b""), 200);
     for target in ["/bucket/new", "/another"] {
@@ -268,6 +300,11 @@ fn sub_resources_that_are_not_there_are_refused_and_nothing_is_done() {
         ("DELETE", "/bucket?lifecycle", b"", 204),
         ("POST", "/bucket?delete", named, 200),
         ("GET", "/bucket/k?versionId=&X-Amz-Security-Token=&x-amz-any=", b"", 200),
+        ("GET", "/bucket?list-type=2&metadata=true", b"", 200),
+        ("GET", "/bucket/k?_=1764500000", b"", 200),
+        ("HEAD", "/bucket/k?nocache=1&response-content-type=text%2Fplain", b"", 200),
+        ("PUT", "/bucket/k?x-id=PutObject&X-Of-Mine=1", b"value", 200),
+        ("DELETE", "/bucket/absent?versionId=null&x-id=DeleteObject", b"", 204),
         ("GET", "/bucket/k?acl", b"", 200),
         ("GET", "/bucket/k?tagging", b"", 200),
         ("POST", "/bucket/k?uploads", b"", 200),
@@ -699,6 +736,111 @@ fn checksums_of_a_completion_are_compared_though_the_upload_named_none() {
     let (status, said) = complete(part, "x-amz-checksum-crc64nvme: rosUhgp5mIg=");
     assert!(status == 200 && said.contains("rosUhgp5mIg="), "{status} {said}");
     assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"123456789");
+}
+
+/// What is read whole was done whatever digests came with it, and a wrong hash of it was a fault of the server.
+#[test]
+fn what_is_read_whole_is_compared_before_it_is_done() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/k", b"value");
+    let id = begin_upload(&door);
+    let part = format!("/bucket/k?partNumber=1&uploadId={id}");
+    let (_, head, _) = door.ask("PUT", &part, &[], b"part");
+    let part = format!("<Part><PartNumber>1</PartNumber><ETag>{}</ETag></Part>", etag_of(&head));
+    let listed = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");
+    let completion = format!("/bucket/k?uploadId={id}");
+    let named = "<Delete><Object><Key>k</Key></Object></Delete>";
+    let rules = "<LifecycleConfiguration><Rule><Status>Enabled</Status><Filter/>\
+        <Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>";
+    let sha256 =
+        "x-amz-content-sha256: 15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225";
+    let (md5, crc32) = ("Content-MD5: JfnnlDI7RTiF9RgfG2JNCw==", "x-amz-checksum-crc32: y/Q5Jg==");
+    let digests = [(sha256, "XAmzContentSHA256Mismatch"), (md5, "BadDigest"), (crc32, "BadDigest")];
+    for (method, target, body) in [
+        ("POST", "/bucket?delete", named),
+        ("PUT", "/bucket?lifecycle", rules),
+        ("PUT", "/another", ""),
+        ("PUT", "/another", "<CreateBucketConfiguration/>"),
+        ("POST", &completion, &listed),
+    ] {
+        for (header, code) in digests {
+            let (status, _, said) = door.ask(method, target, &[header], body.as_bytes());
+            let said = String::from_utf8(said).unwrap();
+            assert!(status == 400 && said.contains(code), "{method} {target} {header}: {said}");
+        }
+    }
+    assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"value");
+    assert_eq!(
+        (door.status("GET", "/bucket?lifecycle", b""), door.status("HEAD", "/another", b"")),
+        (404, 404)
+    );
+
+    let unknown = "x-amz-checksum-sha512: AAAA";
+    assert_eq!(door.ask("POST", "/bucket?delete", &[unknown], named.as_bytes()).0, 501);
+
+    // Who has nothing to say may say it in chunks, which have no length.
+    for (target, body, status) in [
+        ("/bucket/other?uploads", "0\r\n\r\n", "200"),
+        ("/bucket?delete", "5\r\n<Dele\r\n0\r\n\r\n", "411"),
+    ] {
+        let mut stream = TcpStream::connect(door.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!(
+            "POST {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+             Transfer-Encoding: chunked\r\n\r\n{body}",
+            door.address
+        );
+        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(&answer[9..12], status, "{target}: {answer}");
+    }
+
+    let right = [
+        "x-amz-content-sha256: 3772c7c4b33a45c00daf1adda33bcbd10adf4d689257b04268b77f09731fc85d",
+        "Content-MD5: 5DKh5iefM5MSKvRILIuFwQ==",
+        "x-amz-checksum-crc32: A8uZRQ==",
+    ];
+    assert_eq!(door.ask("POST", "/bucket?delete", &right, named.as_bytes()).0, 200);
+    assert_eq!(door.status("HEAD", "/bucket/k", b""), 404);
+    // A checksum that comes with a completion is of the object.
+    let of_object = "x-amz-checksum-crc64nvme: AAAAAAAAAAA=";
+    let (status, _, said) = door.ask("POST", &completion, &[of_object], listed.as_bytes());
+    let said = String::from_utf8(said).unwrap();
+    assert!(status == 400 && said.contains("BadDigest"), "{said}");
+    assert_eq!(door.ask("POST", &completion, &[], listed.as_bytes()).0, 200);
+}
+
+/// The error of a completion whose answer began before its end was known had a second declaration of XML, which
+/// no parser takes: clients didn't see that it failed, or not why.
+#[test]
+fn error_of_a_long_completion_is_one_document() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    let id = begin_upload(&door);
+    let (mut listed, part) = (String::new(), bytes(1, 33 << 20));
+    for number in 1..=2 {
+        let target = format!("/bucket/k?partNumber={number}&uploadId={id}");
+        let (_, head, _) = door.ask("PUT", &target, &[], &part);
+        let tag = etag_of(&head);
+        listed
+            .push_str(&format!("<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>"));
+    }
+    let body = format!("<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>");
+    let complete = |headers: &[&str]| {
+        let target = format!("/bucket/k?uploadId={id}");
+        let (status, _, said) = door.ask("POST", &target, headers, body.as_bytes());
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!((status, said.matches("<?xml").count()), (200, 1), "{said}");
+        said
+    };
+    let said = complete(&["x-amz-checksum-crc64nvme: AAAAAAAAAAA="]);
+    assert!(said.contains("<Error><Code>BadDigest</Code>"), "{said}");
+    assert_eq!(door.status("HEAD", "/bucket/k", b""), 404);
+    let said = complete(&[]);
+    assert!(said.contains("<CompleteMultipartUploadResult"), "{said}");
+    assert_eq!(door.status("HEAD", "/bucket/k", b""), 200);
 }
 
 /// A part that was copied had no checksum, and none was answered: an upload with an algorithm could not be
