@@ -218,7 +218,7 @@ fn sync_open(slot: &Mutex<Slot>) -> Result<()> {
 /// bytes of what they hold stay in the journal.
 fn engine_options(options: &OpenOptions, superblock: &Superblock) -> Options {
     Options {
-        durability: options.durability,
+        durability: options.unwaited(),
         reading: options.reading,
         journal_writing: JournalWriting::Written,
         memtable_bytes: 1 << 20,
@@ -231,7 +231,8 @@ fn engine_options(options: &OpenOptions, superblock: &Superblock) -> Options {
     }
 }
 
-/// How the engine store of the catalogue is opened.
+/// How the engine store of the catalogue is opened. What is written to it all the time names a durability of
+/// its own: `Sync` here has the journal written as suits syncs.
 pub(crate) fn catalogue_options(options: &OpenOptions) -> Options {
     Options {
         durability: options.durability,

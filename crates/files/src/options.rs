@@ -98,7 +98,19 @@ impl Default for OpenOptions {
     }
 }
 
+/// How soon what nobody waits for is synced, in milliseconds, where the store's durability is `Sync`.
+const UNWAITED_SYNC_MS: u32 = 100;
+
 impl OpenOptions {
+    /// Durability of a write that nobody is told of: of a chunk, a note, what the reaper removes. Whoever
+    /// acknowledges something syncs what has to be on disk for it.
+    pub(crate) fn unwaited(&self) -> Durability {
+        match self.durability {
+            Durability::Sync => Durability::Interval(UNWAITED_SYNC_MS),
+            lazy => lazy,
+        }
+    }
+
     /// Refuses settings out of their documented ranges.
     pub fn check(&self) -> Result<()> {
         let refuse = |what: &str| Err(Error::InvalidArgument(what.to_owned()));

@@ -182,7 +182,8 @@ impl<'a> Work<'a> {
             }
         }
         changed.write_to(&mut batch)?;
-        self.core.catalogue.write(batch, None)?;
+        // A power loss that takes it has the same done once more.
+        self.core.catalogue.write(batch, Some(self.core.options.unwaited()))?;
         *figures = changed;
         drop(figures);
         for (bucket, bytes) in freed_bytes {

@@ -233,7 +233,10 @@ impl Writer {
         let store = self.core.bucket_for_writing(bucket)?;
         let noted: Vec<Share> =
             self.shares.iter().map(|share| Share { bucket: share.bucket, bytes: 0 }).collect();
-        self.core.catalogue.put(&key(key_layout::UPLOAD, &self.id.0), &encode_shares(&noted))?;
+        let durability = Some(self.core.options.unwaited());
+        let options = tallybook::WriteOptions { durability, ..Default::default() };
+        let note_key = key(key_layout::UPLOAD, &self.id.0);
+        self.core.catalogue.put_with(&note_key, &encode_shares(&noted), &options)?;
         self.bucket = Some((bucket, store.clone()));
         Ok(store)
     }

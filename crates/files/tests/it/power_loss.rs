@@ -1,6 +1,7 @@
 //! What a power loss takes out of the catalogue is not brought back by the buckets' entries, which are
 //! there to make a lost catalogue anew.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use tallybook_files::{
 
 use crate::support::{
     CHUNK, assert_reads, bytes, engine_store, in_memory, inline, lose_catalogue, memory_dir,
-    reopen, small,
+    reopen, small, write,
 };
 
 /// A version that no store here comes to.
@@ -27,6 +28,12 @@ const LOST_VERSION: u64 = 1 << 60;
 /// One bucket, so that whoever syncs it syncs what others put there.
 fn one_bucket() -> CreateOptions {
     CreateOptions { bucket_count: 1, ..small() }
+}
+
+/// A new store in memory whose changes are of this durability.
+fn in_memory_at(durability: Durability, fs: &MemoryFileSystem, create: CreateOptions) -> FileStore {
+    let options = OpenOptions { durability, ..OpenOptions::default() };
+    FileStore::create_with(memory_dir(), create, options, inline(fs.clone())).unwrap()
 }
 
 fn write_at(store: &FileStore, durability: Durability, name: &str, bytes: &[u8]) {
@@ -89,20 +96,52 @@ fn losses(fs: &MemoryFileSystem, body: impl FnOnce()) -> Vec<MemoryFileSystem> {
 /// between left an entry of a version that never was, which nobody took away but a whole verification.
 #[test]
 fn an_entry_is_on_disk_no_sooner_than_what_it_says() {
-    let fs = MemoryFileSystem::new();
-    let store = in_memory(&fs, one_bucket());
-    write_at(&store, Durability::Sync, "first", &bytes(1, 100));
-    let losses = losses(&fs, || {
-        write_at(&store, Durability::Sync, "a", &bytes(2, CHUNK + 1));
-        write_at(&store, Durability::Sync, "a", &bytes(3, 10));
-        write_at(&store, Durability::Sync, "empty", b"");
-        store.copy("a", "b", copy_at_sync()).unwrap();
-        store.rename("b", "first", copy_at_sync()).unwrap();
-    });
-    assert!(losses.len() > 20, "{} operations", losses.len());
-    for (ordinal, fs) in losses.iter().enumerate() {
-        assert_eq!(lost_entries(fs), [], "after operation {ordinal}");
+    for durability in [Durability::Interval(100), Durability::Sync] {
+        let fs = MemoryFileSystem::new();
+        let store = in_memory_at(durability, &fs, one_bucket());
+        write_at(&store, Durability::Sync, "first", &bytes(1, 100));
+        let losses = losses(&fs, || {
+            write_at(&store, Durability::Sync, "a", &bytes(2, CHUNK + 1));
+            write_at(&store, Durability::Sync, "a", &bytes(3, 10));
+            write_at(&store, Durability::Sync, "empty", b"");
+            store.copy("a", "b", copy_at_sync()).unwrap();
+            store.rename("b", "first", copy_at_sync()).unwrap();
+        });
+        assert!(losses.len() > 20, "{} operations", losses.len());
+        for (ordinal, fs) in losses.iter().enumerate() {
+            assert_eq!(lost_entries(fs), [], "after operation {ordinal} at {durability:?}");
+        }
     }
+}
+
+/// A store that syncs what it acknowledges took that for each chunk and each note: fifteen syncs for ten
+/// chunks, of which three are needed. What it acknowledged is there whenever the power goes.
+#[test]
+fn a_store_at_sync_syncs_what_is_acknowledged_and_not_each_chunk() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory_at(Durability::Sync, &fs, one_bucket());
+    write(&store, "first", &bytes(1, 100));
+    let syncs = Arc::new(AtomicU64::new(0));
+    let counted = syncs.clone();
+    fs.set_observer(Some(Box::new(move |_, operation, _| {
+        let is_sync = matches!(operation, "sync_data" | "sync_range");
+        counted.fetch_add(u64::from(is_sync), Ordering::Relaxed);
+    })));
+    let file = bytes(2, 10 * CHUNK);
+    write(&store, "file", &file);
+    fs.set_observer(None);
+    let syncs = syncs.load(Ordering::Relaxed);
+    // The chunks, the catalogue, the entry; and a segment that is begun.
+    assert!((3..=5).contains(&syncs), "{syncs} syncs");
+    let lose_power = || reopen(&fs.image().crash(CrashMode::LoseUnsynced, 0)).unwrap();
+    assert_reads(&lose_power(), "file", &file);
+    store.copy("file", "copy", Default::default()).unwrap();
+    assert_reads(&lose_power(), "copy", &file);
+    store.rename("copy", "name", Default::default()).unwrap();
+    assert_reads(&lose_power(), "name", &file);
+    assert!(store.unlink("name", Default::default()).unwrap());
+    let left = lose_power();
+    assert!(left.stat("name").unwrap().is_none() && left.stat("copy").unwrap().is_none());
 }
 
 /// With the catalogue synced first, the bytes have to be on disk before it: those of a file written at
