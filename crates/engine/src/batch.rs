@@ -41,6 +41,7 @@ pub enum Operation {
 pub struct WriteBatch {
     pub(crate) operations: Vec<Operation>,
     bytes: usize,
+    uses_reserve: bool,
 }
 
 impl WriteBatch {
@@ -98,6 +99,18 @@ impl WriteBatch {
             return Err(Error::InvalidArgument("a range starts below its end".into()));
         }
         self.push(start.len() + end.len(), Operation::DeleteRange { start, end })
+    }
+
+    /// Lets the batch have what a full disk keeps for deletions, as a batch that only deletes has it. For a
+    /// change that puts a little so that more can be freed; the reserve is small, and what others use of it
+    /// deletions lack.
+    pub fn use_reserve(&mut self) {
+        self.uses_reserve = true;
+    }
+
+    /// Whether `use_reserve` was called.
+    pub fn uses_reserve(&self) -> bool {
+        self.uses_reserve
     }
 
     /// Number of writes.

@@ -110,6 +110,11 @@ impl<'a> Change<'a> {
         self.release(name, old)
     }
 
+    /// Lets the change be made on a full disk: it frees more than it takes.
+    pub(crate) fn use_reserve(&mut self) {
+        self.batch.use_reserve();
+    }
+
     /// Makes the change; waits for a sync only where `durability` asks for it after `commit`.
     pub(crate) fn commit(mut self, durability: Durability) -> Result<()> {
         for (id, content) in &self.contents {

@@ -1,7 +1,7 @@
 //! What all calls share: the catalogue, the buckets, the counters, and who is reading what.
 //!
-//! The catalogue decides what is there. Order of the locks: `reaping`, `unswept`, `figures`, then a
-//! bucket's slot; `pins` is taken alone.
+//! The catalogue decides what is there. Order of the locks: `reaping`, `given_up`, `unswept`, `figures`, then
+//! a bucket's slot; `pins` is taken alone.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -37,6 +37,8 @@ pub(crate) struct Core {
     pub(crate) opening: u64,
     /// Held by whoever frees space.
     pub(crate) reaping: Mutex<()>,
+    /// Uploads that are over and could not be noted to be freed, with what they reserved.
+    pub(crate) given_up: Mutex<Vec<(ContentId, Vec<Share>)>>,
     /// What the opening found to be swept, and is not yet.
     pub(crate) unswept: Mutex<Unswept>,
     /// Something is to be freed.

@@ -112,6 +112,7 @@ impl Core {
         check_condition(options.condition, old.as_ref().map(|old| old.version))?;
         let Some(old) = old else { return Ok(false) };
         change.remove(name, &old)?;
+        change.use_reserve();
         change.commit(durability)?;
         self.finish(durability, &[])?;
         Ok(true)

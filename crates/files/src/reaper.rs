@@ -1,13 +1,14 @@
 //! Gives space back, and puts the buckets' entries in step with the catalogue. A pass:
 //!
-//! 1. Pin the catalogue as it is: what is noted later is the next pass's, so that a pass ends however
+//! 1. Give up the uploads that could not be when they ended.
+//! 2. Pin the catalogue as it is: what is noted later is the next pass's, so that a pass ends however
 //!    much is written, and frees no content before the entries of its names are gone (but for an entry that
 //!    is kept because the one after it found no room: what is freed may be what makes it).
-//! 2. Sync the catalogue: what is removed below must never come back by a power loss.
-//! 3. Put entries that are due and not there, remove dead ones, remove the chunks of contents without
+//! 3. Sync the catalogue: what is removed below must never come back by a power loss.
+//! 4. Put entries that are due and not there, remove dead ones, remove the chunks of contents without
 //!    a name; contents that are being read wait.
-//! 4. Sync the buckets, then take the notes and the dead bytes out of the catalogue in one batch.
-//! 5. Where much of a bucket is dead, compact it: its tree is small, and its journal is collected.
+//! 5. Sync the buckets, then take the notes and the dead bytes out of the catalogue in one batch.
+//! 6. Where much of a bucket is dead, compact it: its tree is small, and its journal is collected.
 //!
 //! A bucket that fails keeps its own notes waiting, and nobody else's; what it said is what the pass answers,
 //! once it has done all that it could.
@@ -58,6 +59,7 @@ pub struct Reaped {
 pub(crate) fn reap(core: &Core) -> Result<Reaped> {
     let _reaping = core.reaping.lock();
     core.check_open()?;
+    let given_up = core.give_up_uploads();
     let due = {
         // Nobody is in the middle of a change: the entry of a note that is seen was put, if it could be.
         let _figures = core.figures.lock();
@@ -88,7 +90,7 @@ pub(crate) fn reap(core: &Core) -> Result<Reaped> {
     }
     match work.failed.into_values().next().or(work.lacks_space) {
         Some(error) => Err(error),
-        None => Ok(work.reaped),
+        None => given_up.map(|()| work.reaped),
     }
 }
 
@@ -170,6 +172,7 @@ impl<'a> Work<'a> {
         }
         let mut freed_bytes: BTreeMap<u8, u64> = BTreeMap::new();
         let mut batch = WriteBatch::new();
+        batch.use_reserve();
         let mut figures = self.core.figures.lock();
         let mut changed = figures.clone();
         for done in settled {

@@ -221,6 +221,7 @@ impl FileStore {
             pins: Mutex::default(),
             opening: u64::from_le_bytes(random()?),
             reaping: Mutex::new(()),
+            given_up: Mutex::default(),
             unswept: Mutex::new(unswept),
             reap_due: Mutex::new(true),
             reap_signal: Condvar::new(),
@@ -409,6 +410,8 @@ fn recover(catalogue: &Store, superblock: &Superblock) -> Result<(Figures, Unswe
     figures.next_version += NUMBERS_SKIPPED;
     figures.next_content += NUMBERS_SKIPPED;
     let mut batch = WriteBatch::new();
+    // What an upload left is freed however full the disk is.
+    batch.use_reserve();
     for (upload, shares) in scan(catalogue, key_layout::UPLOAD)? {
         let shares = decode_known_shares(superblock, &shares)
             .ok_or_else(|| undecodable(catalogue.path(), "upload"))?;

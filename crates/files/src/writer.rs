@@ -353,8 +353,11 @@ impl Drop for Writer {
         if self.is_committed || self.shares.is_empty() {
             return;
         }
-        // A failure leaves the note of the upload, and the next opening frees it.
-        let _ = self.core.give_up_upload(self.id, &self.shares);
+        if self.core.give_up_upload(self.id, &self.shares).is_err() {
+            // The reaper tries again; should it never, the next opening finds the note of the upload.
+            self.core.given_up.lock().push((self.id, std::mem::take(&mut self.shares)));
+            self.core.note_reap_due();
+        }
     }
 }
 
@@ -373,11 +376,23 @@ impl Core {
         Ok(())
     }
 
+    /// Gives up the uploads that could not be when their writers were dropped. One that still can't be stays
+    /// with those after it.
+    pub(crate) fn give_up_uploads(&self) -> Result<()> {
+        let mut given_up = self.given_up.lock();
+        while let Some((id, shares)) = given_up.last() {
+            self.give_up_upload(*id, shares)?;
+            given_up.pop();
+        }
+        Ok(())
+    }
+
     fn give_up_upload(&self, id: ContentId, shares: &[Share]) -> Result<()> {
         let mut figures = self.figures.lock();
         let mut changed = figures.clone();
         let dead = changed.reserved_to_dead(shares);
         let mut batch = tallybook::WriteBatch::new();
+        batch.use_reserve();
         batch.delete(key(key_layout::UPLOAD, &id.0))?;
         batch.put(key(key_layout::FREED, &id.0), encode_shares(&dead))?;
         changed.write_to(&mut batch)?;

@@ -23,6 +23,7 @@ pub struct PreparedGroup<'a> {
     value_bytes: u32,
     inline_max_bytes: usize,
     count: u32,
+    uses_reserve: bool,
     /// The entry of a group of one put or deletion, which need not be decoded then.
     only: Option<OnlyEntry<'a>>,
 }
@@ -73,6 +74,7 @@ impl<'a> PreparedGroup<'a> {
             value_bytes,
             inline_max_bytes,
             count,
+            uses_reserve: batch.uses_reserve(),
             only: None,
         }
     }
@@ -97,6 +99,7 @@ impl<'a> PreparedGroup<'a> {
             value_bytes: value.len() as u32,
             inline_max_bytes,
             count: 1,
+            uses_reserve: false,
             only: Some(OnlyEntry { kind, key, attributes, expires_at_ms, checksum }),
         }
     }
@@ -113,6 +116,7 @@ impl<'a> PreparedGroup<'a> {
             value_bytes: 0,
             inline_max_bytes: usize::MAX,
             count: 1,
+            uses_reserve: false,
             only: Some(OnlyEntry { kind, key, attributes, expires_at_ms: 0, checksum: 0 }),
         }
     }
@@ -122,9 +126,9 @@ impl<'a> PreparedGroup<'a> {
         self.count
     }
 
-    /// Whether the group only deletes, and so may use what is kept for that on a full disk.
-    pub fn only_deletes(&self) -> bool {
-        self.values().is_empty()
+    /// Whether the group may use what is kept on a full disk for what frees space: it only deletes, or says so.
+    pub fn may_use_reserve(&self) -> bool {
+        self.uses_reserve || self.values().is_empty()
     }
 
     /// Whether a value of it stays in the journal, and is pointed at.

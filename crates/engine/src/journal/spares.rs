@@ -237,7 +237,7 @@ impl SegmentPool {
 
     /// A segment with room for `bytes_min` in all: a spare, or one made on the spot.
     ///
-    /// On a full disk the last spare is kept for those who may use the reserve: deletions.
+    /// On a full disk the last spare is kept for those who may use the reserve: deletions, and batches that say so.
     pub(super) fn take(&self, bytes_min: u64, may_use_reserve: bool) -> Result<Spare> {
         {
             let mut inner = self.inner.lock();

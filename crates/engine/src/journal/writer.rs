@@ -130,7 +130,7 @@ impl JournalWriter {
     ) -> Result<Appended> {
         self.sync.check()?;
         let record_bytes = group.record_bytes();
-        self.make_room(record_bytes, group.only_deletes(), first_seqno, written_at_ms)?;
+        self.make_room(record_bytes, group.may_use_reserve(), first_seqno, written_at_ms)?;
         let segment = self.active.as_ref().expect("room was made in it");
         let offset = segment.end();
         if group.has_pointers() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tallybook::vfs::{ManualClock, MemoryFileSystem};
-use tallybook::{Error, Options, ResourceOptions, Resources, Store};
+use tallybook::{Error, Options, ResourceOptions, Resources, Store, WriteBatch};
 
 const CAPACITY: u64 = 4 << 20;
 
@@ -73,4 +73,25 @@ fn reads_and_deletions_go_on_and_what_is_deleted_makes_room() {
         };
         assert!(found.map(|found| found.to_vec()) == expected, "key {at}");
     }
+}
+
+/// A change that frees space may have to put a note of it, and found no room for that.
+#[test]
+fn a_batch_that_frees_space_may_put_something() {
+    let (store, ..) = full_store();
+    let batch = |uses_reserve: bool| {
+        let mut batch = WriteBatch::new();
+        batch.delete(u32::to_be_bytes(0).to_vec()).unwrap();
+        batch.put("note", vec![0; 5000]).unwrap();
+        if uses_reserve {
+            batch.use_reserve();
+        }
+        assert_eq!(batch.uses_reserve(), uses_reserve);
+        store.write(batch, None)
+    };
+    let refused = batch(false);
+    assert!(matches!(refused, Err(Error::NoSpace { .. })), "{refused:?}");
+    batch(true).unwrap();
+    assert!(store.get(&u32::to_be_bytes(0)).unwrap().is_none());
+    assert!(store.get(b"note").unwrap().is_some());
 }

@@ -159,6 +159,65 @@ fn a_full_disk_refuses_the_file_and_heals() {
     assert_reads(&store, "after", &file);
 }
 
+/// Every change of names puts something, and a full disk keeps its reserve for what only deletes: nothing could
+/// be unlinked, and an upload that was given up kept its room until the store was opened again.
+#[test]
+fn a_full_disk_lets_files_be_unlinked_and_uploads_given_up() {
+    use tallybook::vfs::MemoryFileSystem;
+    use tallybook_files::{CopyOptions, Error};
+    let fs = MemoryFileSystem::new();
+    // A bucket whose segments are four times the catalogue's, which is full long before.
+    let chunk = 512 << 10;
+    let create = CreateOptions { bucket_count: 1, chunk_bytes: chunk as u32, ..small() };
+    let store = crate::support::in_memory(&fs, create);
+    write(&store, "a", b"bytes");
+    let files: Vec<String> = (0..10_000).map(|number| format!("file {number}")).collect();
+    files.iter().for_each(|name| drop(write(&store, name, b"")));
+    let upload = |seed| {
+        let mut writer = store.writer("upload", WriteOptions::default()).unwrap();
+        writer.write(&bytes(seed, chunk)).unwrap();
+        writer
+    };
+    let uploads = [upload(1), upload(2)];
+    store.reap().unwrap();
+    let fill = || {
+        let attributes = Some(vec![7; 1000].into());
+        let options = CopyOptions { attributes, ..CopyOptions::default() };
+        for _ in 0..100_000 {
+            match store.copy("a", "a", options.clone()) {
+                Ok(_) => {}
+                Err(Error::Engine(tallybook::Error::NoSpace { .. })) => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("the disk never is full");
+    };
+    fs.set_capacity(Some(0));
+    fill();
+    let [first, second] = uploads;
+    drop(first);
+    assert_eq!(store.totals().uploading_bytes, chunk as u64);
+    let unlink = |name: &String| store.unlink(name, UnlinkOptions::default());
+    assert!(unlink(&files[0]).unwrap());
+    store.reap().unwrap();
+    assert_eq!((store.totals().dead_bytes, store.totals().uploading_bytes), (0, chunk as u64));
+    // The reserve, too, is used up at last.
+    fill();
+    assert!(files.iter().skip(1).any(|name| unlink(name).is_err()));
+    drop(second);
+    assert_eq!(store.totals().uploading_bytes, chunk as u64);
+    assert!(store.reap().is_err(), "it is told that the upload keeps its room");
+    fs.set_capacity(None);
+    store.reap().unwrap();
+    assert_eq!((store.totals().dead_bytes, store.totals().uploading_bytes), (0, 0));
+    store.close().unwrap();
+    drop(store);
+    let bucket = crate::support::engine_store(&fs, "buckets/000-000001");
+    let prefix = Some(vec![tallybook_files::key_layout::CHUNK].into());
+    let options = tallybook::ScanOptions { prefix, ..Default::default() };
+    assert_eq!(bucket.range_heads(options).unwrap().count(), 1, "of a file that is there");
+}
+
 #[test]
 fn many_writers_and_readers_at_once() {
     let dir = tempfile::tempdir().unwrap();
