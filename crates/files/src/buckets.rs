@@ -2,7 +2,7 @@
 //!
 //! Invariants: a bucket that was made is never made again in silence, and one that belongs to another
 //! store, or is another bucket, is not used. At most `open_buckets_max` are kept open but for those in
-//! use at the moment.
+//! use at the moment, and those whose disk is full.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +23,10 @@ const REPLAY_BYTES_MAX: u64 = 1 << 20;
 
 /// Nor more journal segments than this.
 const SEGMENTS_MAX: u64 = 16;
+
+/// With less left on its disk a bucket stays open: opening it again takes a manifest, and writing to it a
+/// segment of the journal.
+const OPENING_BYTES: u64 = 4 << 20;
 
 /// An open bucket. It is closed only when nobody else holds it.
 pub(crate) type Bucket = Arc<Store>;
@@ -190,12 +194,16 @@ impl Buckets {
         }
     }
 
-    /// Closes a bucket unless somebody holds it. One that can't be synced stays: who asks for a sync of it
-    /// is to be told, and what opens it again can't know.
+    /// Closes a bucket unless somebody holds it, or its disk has no room to open it again. One that can't be
+    /// synced stays: who asks for a sync of it is to be told, and what opens it again can't know.
     fn close(&self, bucket: usize) {
         let Some(mut slot) = self.slots[bucket].try_lock() else { return };
-        let is_idle = |store: &&Bucket| Arc::strong_count(store) == 1;
-        if slot.store.as_ref().filter(is_idle).is_none_or(|store| store.sync().is_err()) {
+        let may_close = |store: &&Bucket| {
+            let available = self.resources.fs.available_bytes(store.path());
+            let is_full = available.is_ok_and(|bytes| bytes < OPENING_BYTES);
+            Arc::strong_count(store) == 1 && !is_full
+        };
+        if slot.store.as_ref().filter(may_close).is_none_or(|store| store.sync().is_err()) {
             return;
         }
         let Some(store) = slot.store.take() else { return };

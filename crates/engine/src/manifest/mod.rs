@@ -45,7 +45,8 @@ impl Manifest {
     /// Writes a new manifest that begins with `snapshot`, and makes it the live one, durably. When it
     /// answers `Ok`, the manifest that was live before may be removed.
     ///
-    /// After an error either may be live: the one before must not be appended to; reopen.
+    /// `NoSpace`: the one before is live, and nothing of the new one is left. After any other error either may
+    /// be live: the one before must not be appended to; reopen.
     pub fn create(
         fs: &dyn FileSystem,
         dir: &Path,
@@ -53,7 +54,24 @@ impl Manifest {
         snapshot: &VersionEdit,
     ) -> Result<Manifest> {
         let manifest = Manifest::write_new(fs, dir, number, snapshot)?;
-        write_current(fs, dir, number)?;
+        let temporary = match write_temporary(fs, dir, number) {
+            Ok(temporary) => temporary,
+            Err(error) => {
+                // Each try takes a number of its own, and would leave a file of it.
+                let _ = fs.remove(&manifest.path);
+                return Err(error);
+            }
+        };
+        let current = file_name::current(dir);
+        if let Err(source) = fs.rename(&temporary, &current) {
+            let error = Error::io("rename", &temporary, source);
+            if matches!(error, Error::NoSpace { .. }) {
+                let _ = fs.remove(&temporary);
+                let _ = fs.remove(&manifest.path);
+            }
+            return Err(error);
+        }
+        fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
         Ok(manifest)
     }
 
@@ -145,8 +163,8 @@ impl Manifest {
     }
 }
 
-/// Makes `CURRENT` name manifest `number`, durably.
-fn write_current(fs: &dyn FileSystem, dir: &Path, number: u64) -> Result<()> {
+/// Writes the `CURRENT` that names manifest `number`, and syncs it, beside the one that there is.
+fn write_temporary(fs: &dyn FileSystem, dir: &Path, number: u64) -> Result<PathBuf> {
     let temporary = file_name::temporary(dir, "CURRENT");
     match fs.remove(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -154,18 +172,26 @@ fn write_current(fs: &dyn FileSystem, dir: &Path, number: u64) -> Result<()> {
         }
         _ => {}
     }
-    let current = file_name::current(dir);
     write_file(fs, &temporary, record::current(number).as_bytes())?;
-    fs.rename(&temporary, &current).map_err(|error| Error::io("rename", &temporary, error))?;
-    fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))
+    Ok(temporary)
 }
 
-/// Makes a new file of these bytes and syncs it; its name is not durable yet.
+/// Makes a new file of these bytes and syncs it; its name is not durable yet. What can't be written whole is
+/// removed.
 fn write_file(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<Arc<dyn File>> {
     let file = fs.create(path).map_err(|error| Error::io("create", path, error))?;
-    file.write_all_at(bytes, 0).map_err(|error| Error::io("write", path, error))?;
-    file.sync_data().map_err(|error| Error::io("sync", path, error))?;
-    Ok(file)
+    let written = match file.write_all_at(bytes, 0) {
+        Ok(()) => file.sync_data().map_err(|error| Error::io("sync", path, error)),
+        Err(error) => Err(Error::io("write", path, error)),
+    };
+    match written {
+        Ok(()) => Ok(file),
+        Err(error) => {
+            drop(file);
+            let _ = fs.remove(path);
+            Err(error)
+        }
+    }
 }
 
 #[cfg(test)]

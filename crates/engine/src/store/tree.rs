@@ -143,11 +143,8 @@ impl Inner {
         edit.last_seqno = Some(self.visible_seqno.load(Ordering::Acquire));
         let manifest = match Manifest::create(&*self.resources.fs, &self.dir, number, &edit) {
             Ok(manifest) => manifest,
-            Err(Error::NoSpace { .. }) => {
-                // `CURRENT` is renamed last, so the old one is still live.
-                let _ = self.resources.fs.remove(&file_name::manifest(&self.dir, number));
-                return Ok(());
-            }
+            // The old one is still live.
+            Err(Error::NoSpace { .. }) => return Ok(()),
             Err(error) => {
                 // Whatever is under way and ends later must not go on in the old one either.
                 tree.manifest.forbid(&error.to_string());

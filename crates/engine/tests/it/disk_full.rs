@@ -1,9 +1,10 @@
 //! A full disk: writes are refused, reads and deletions go on, and space comes back by itself.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tallybook::vfs::{ManualClock, MemoryFileSystem};
+use tallybook::vfs::{FileSystem, ManualClock, MemoryFileSystem};
 use tallybook::{Error, Options, ResourceOptions, Resources, Store, WriteBatch};
 
 const CAPACITY: u64 = 4 << 20;
@@ -94,4 +95,42 @@ fn a_batch_that_frees_space_may_put_something() {
     batch(true).unwrap();
     assert!(store.get(&u32::to_be_bytes(0)).unwrap().is_none());
     assert!(store.get(b"note").unwrap().is_some());
+}
+
+/// Each try left a file: a manifest has a number of its own.
+#[test]
+fn a_store_that_a_full_disk_keeps_from_being_opened_leaves_nothing() {
+    let fs = MemoryFileSystem::new();
+    let dir = Path::new("/s");
+    let open = || {
+        let clock = Arc::new(ManualClock::at_ms(1));
+        let resources = Resources::inline(ResourceOptions::default(), Arc::new(fs.clone()), clock);
+        Store::open_with(dir, Options::default(), resources)
+    };
+    let store = open().unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    drop(store);
+    fs.set_capacity(Some(1 << 30));
+    let used = (1 << 30) - fs.available_bytes(dir).unwrap();
+    let names = || {
+        let mut names = fs.list(dir).unwrap();
+        names.sort();
+        names
+    };
+    let before = names();
+    let mut refused = 0;
+    for pages in 0.. {
+        fs.set_capacity(Some(used + pages * 4096));
+        match open() {
+            Ok(store) => {
+                assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+                break;
+            }
+            Err(Error::NoSpace { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(names(), before, "with {pages} pages");
+    }
+    assert!(refused >= 3, "{refused}");
 }

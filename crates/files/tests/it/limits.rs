@@ -67,6 +67,42 @@ fn an_idle_bucket_is_closed_by_itself() {
     assert_reads(&store, "file", b"bytes");
 }
 
+/// An idle bucket was closed, and could not be opened again: what was in it could not be read until the disk
+/// had room, though nothing else was wrong.
+#[test]
+fn a_bucket_that_a_full_disk_would_keep_from_being_opened_again_stays_open() {
+    use std::sync::Arc;
+
+    use tallybook::vfs::{MemoryFileSystem, SystemClock};
+
+    let fs = MemoryFileSystem::new();
+    let clock = Arc::new(SystemClock::default());
+    let settings = tallybook_files::resource_options();
+    let resources = tallybook::Resources::with(settings, Arc::new(fs.clone()), clock).unwrap();
+    let idle_close = Duration::from_millis(50);
+    let options = OpenOptions { idle_close, ..OpenOptions::default() };
+    let dir = crate::support::memory_dir();
+    let store = FileStore::create_with(dir, small(), options, resources).unwrap();
+    let mut names = (0..).map(|number: u32| number.to_string());
+    let other = names.find(|name| store.bucket_of(name) != store.bucket_of("file")).unwrap();
+    for name in ["file", &other] {
+        write(&store, name, &bytes(1, CHUNK));
+    }
+    assert!(soon(|| store.open_buckets() == 0));
+    for name in ["file", &other] {
+        assert_reads(&store, name, &bytes(1, CHUNK));
+        fs.set_capacity((name == other).then_some(0));
+    }
+    let open = store.open_buckets();
+    assert!(open > 0, "the one that was read last");
+    // The thread looks once a second.
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(store.open_buckets(), open);
+    assert_reads(&store, &other, &bytes(1, CHUNK));
+    fs.set_capacity(None);
+    assert!(soon(|| store.open_buckets() == 0));
+}
+
 /// Whether something comes true within 20 s.
 fn soon(mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
