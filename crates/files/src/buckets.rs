@@ -49,6 +49,8 @@ pub(crate) struct Buckets {
 #[derive(Debug, Default)]
 struct Slot {
     store: Option<Bucket>,
+    /// It was not opened since an end without a close, which may have left something of it to be synced.
+    is_unsynced: bool,
 }
 
 impl Buckets {
@@ -68,6 +70,13 @@ impl Buckets {
             used_ns: (0..count).map(|_| AtomicU64::new(0)).collect(),
             open_count: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Tells of buckets that were not closed, and so may not be synced.
+    pub(crate) fn note_unsynced(&mut self, buckets: impl IntoIterator<Item = u8>) {
+        for bucket in buckets {
+            self.slots[usize::from(bucket)].get_mut().is_unsynced = true;
         }
     }
 
@@ -91,14 +100,26 @@ impl Buckets {
         self.slots[usize::from(bucket)].lock().store.is_some()
     }
 
-    /// Syncs every open bucket. One that was closed is synced.
-    pub(crate) fn sync_open(&self) -> Result<()> {
-        self.slots.iter().try_for_each(sync_open)
+    /// Syncs every bucket.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        (0..=u8::MAX).take(self.slots.len()).try_for_each(|bucket| self.sync(bucket))
     }
 
-    /// Syncs a bucket if it is open.
+    /// Syncs a bucket. One that was closed is synced; one that was not, before this opening, is once it is
+    /// opened. A lost one has nothing to be synced.
     pub(crate) fn sync(&self, bucket: u8) -> Result<()> {
-        sync_open(&self.slots[usize::from(bucket)])
+        let (open, is_unsynced) = {
+            let slot = self.slots[usize::from(bucket)].lock();
+            (slot.store.clone(), slot.is_unsynced)
+        };
+        match open {
+            Some(store) => Ok(store.sync()?),
+            None if is_unsynced => match self.get(bucket) {
+                Ok(_) | Err(Error::BucketLost { .. }) => Ok(()),
+                Err(error) => Err(error),
+            },
+            None => Ok(()),
+        }
     }
 
     /// Where a bucket is.
@@ -144,6 +165,8 @@ impl Buckets {
         }
         let store = Arc::new(self.open_store(bucket, make)?);
         slot.store = Some(store.clone());
+        // What it found was synced by its recovery.
+        slot.is_unsynced = false;
         drop(slot);
         self.open_count.fetch_add(1, Ordering::Relaxed);
         self.close_surplus(at);
@@ -215,11 +238,6 @@ impl Buckets {
             let _ = store.close();
         }
     }
-}
-
-fn sync_open(slot: &Mutex<Slot>) -> Result<()> {
-    let open = slot.lock().store.clone();
-    open.map_or(Ok(()), |store| Ok(store.sync()?))
 }
 
 /// How the engine store of a bucket is opened: hundreds of them must stay small, and all but a few

@@ -207,8 +207,9 @@ impl FileStore {
         let catalogue = open_catalogue(&path, &superblock, &options, &resources)?;
         let (figures, unswept) = recover(&catalogue, &superblock)?;
         let has_quarantined = has_any(&catalogue, key_layout::QUARANTINED)?;
-        let buckets =
+        let mut buckets =
             Buckets::new(dir.to_owned(), superblock.clone(), options.clone(), resources.clone());
+        buckets.note_unsynced(unswept.buckets.iter().copied());
         let background = options.background && !resources.is_inline();
         let core = Arc::new(Core {
             dir: dir.to_owned(),
@@ -338,7 +339,7 @@ impl FileStore {
     pub fn sync(&self) -> Result<()> {
         self.core().check_open()?;
         // The bytes before the names that stand for them.
-        self.core().buckets.sync_open()?;
+        self.core().buckets.sync_all()?;
         Ok(self.core().catalogue.sync()?)
     }
 

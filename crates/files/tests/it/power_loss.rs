@@ -175,6 +175,46 @@ fn a_name_given_at_sync_has_its_bytes_whenever_the_power_goes() {
     }
 }
 
+/// Only buckets that were open were synced: what a process that was killed had written to others at `Os` was
+/// not on disk, though a name was given to it at `Sync`.
+#[test]
+fn what_a_killed_process_wrote_is_synced_by_whoever_asks_for_it() {
+    type Ask = fn(&FileStore) -> tallybook_files::Result<()>;
+    let fs = MemoryFileSystem::new();
+    let create = CreateOptions { bucket_cap_bytes: 3 * CHUNK as u64, ..small() };
+    let store = in_memory(&fs, create);
+    let file = bytes(1, 7 * CHUNK);
+    write_at(&store, Durability::Os, "file", &file);
+    let killed = || fs.image().crash(CrashMode::KeepAll, 0);
+    let rename: Ask = |store| store.rename("file", "name", copy_at_sync()).map(drop);
+    // Three of the four have chunks of it.
+    let asks = [(rename, 3, 1), (FileStore::sync, 3, 0)];
+    for (ask, opened, opened_after_a_close) in asks {
+        let left = killed();
+        let store = reopen(&left).unwrap();
+        ask(&store).unwrap();
+        assert_eq!(store.open_buckets(), opened);
+        drop(store);
+
+        let left = killed();
+        let store = reopen(&left).unwrap();
+        store.reap().unwrap();
+        store.close().unwrap();
+        drop(store);
+        let store = reopen(&left).unwrap();
+        ask(&store).unwrap();
+        assert_eq!(store.open_buckets(), opened_after_a_close, "a close syncs");
+    }
+    // One that is lost is nobody's business but who reads it.
+    let left = killed();
+    let home = store.bucket_of("file");
+    let current = |bucket: u8| memory_dir().join(format!("buckets/{bucket:03}-000001/CURRENT"));
+    left.remove(&current(home ^ 1)).unwrap();
+    let store = reopen(&left).unwrap();
+    rename(&store).unwrap();
+    store.sync().unwrap();
+}
+
 /// A store whose bucket's disk has the entry of a version of `file` that a power loss took out of the
 /// catalogue, and what is in the file.
 fn after_a_loss() -> (MemoryFileSystem, Vec<u8>) {
