@@ -3,14 +3,16 @@
 //! 1. For each bucket, every block is read and checked (`leveldb`), and chunks are put together by key.
 //! 2. A file whose chunks are all there is written under its key's 40 hex digits, or under its name
 //!    where one that was given hashes to the key: by RIPEMD-160, or by SHA-1 as before KFS 3.1.5.
-//! 3. What is damaged or incomplete is reported. A file that is in the store already is left alone, so
+//! 3. Where both keys of a name have a file, or may have, the one by SHA-1 is the older, and doesn't get the
+//!    name. So it waits until the other key's bucket was read; its own is read once more then.
+//! 4. What is damaged or incomplete is reported. A file that is in the store already is left alone, so
 //!    that an interrupted import goes on when it is run again.
 
 mod leveldb;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use bytes::{Buf, Bytes};
@@ -26,6 +28,9 @@ use leveldb::{Contents, Place};
 
 /// Bytes of a chunk of KFS.
 const CHUNK_BYTES: usize = 128 << 10;
+
+/// Buckets of a table.
+const BUCKETS: u64 = 256;
 
 /// Digits of a chunk's number.
 const NUMBER_DIGITS: usize = 6;
@@ -166,7 +171,7 @@ impl FileStore {
 }
 
 /// Takes over the files of the KFS table in `path`. `progress` is called with the buckets done and the
-/// buckets in all.
+/// buckets in all, which grow by those that are read once more.
 ///
 /// `NotAStore`: there is no table. An error of the destination ends the import; run again, it goes on.
 pub fn import_kfs<D: Destination>(
@@ -185,74 +190,167 @@ pub fn import_kfs<D: Destination>(
         destination,
         reference_id: ReferenceId(id),
         names: names_by_key(&options.names),
+        current: HashSet::new(),
+        waiting: BTreeMap::new(),
         report: ImportReport::default(),
     };
     for bucket in 0..=u8::MAX {
-        progress(u64::from(bucket), 256);
+        progress(u64::from(bucket), BUCKETS);
         let dir = path.join(format!("{bucket:03}.s"));
         if !dir.is_dir() {
             continue;
         }
         match leveldb::read(&dir) {
             Ok(contents) => import.bucket(bucket, &contents)?,
-            Err(what) => import.report.problems.push(ImportProblem {
-                bucket,
-                name: None,
-                what: format!("the bucket cannot be read: {what}"),
-                is_imported: false,
-            }),
+            Err(what) => import.unread(bucket, &what),
         }
     }
-    progress(256, 256);
+    let waiting = std::mem::take(&mut import.waiting);
+    let buckets = BUCKETS + waiting.len() as u64;
+    for (done, (bucket, files)) in (BUCKETS..).zip(waiting) {
+        progress(done, buckets);
+        match leveldb::read(&path.join(format!("{bucket:03}.s"))) {
+            Ok(contents) => import.waited(bucket, &files, &contents)?,
+            Err(what) => import.unread(bucket, &what),
+        }
+    }
+    progress(buckets, buckets);
     Ok(import.report)
 }
 
-fn names_by_key(names: &[String]) -> HashMap<String, String> {
+/// A name that was given, by one of its keys.
+struct Named {
+    name: String,
+    /// Where the key is the SHA-1 of the name: the other one.
+    current_key: Option<String>,
+}
+
+fn names_by_key(names: &[String]) -> HashMap<String, Named> {
     let mut by_key = HashMap::new();
     for name in names {
-        by_key.insert(hex(&Sha1::digest(name.as_bytes())), name.clone());
-        by_key.insert(hex(&Ripemd160::digest(name.as_bytes())), name.clone());
+        let current_key = hex(&Ripemd160::digest(name.as_bytes()));
+        let current = Named { name: name.clone(), current_key: None };
+        by_key.insert(current_key.clone(), current);
+        let older = Named { name: name.clone(), current_key: Some(current_key) };
+        by_key.insert(hex(&Sha1::digest(name.as_bytes())), older);
     }
     by_key
 }
 
+/// A bucket's files by key, each with its chunks by number.
+type Files<'a> = BTreeMap<&'a str, BTreeMap<u32, &'a Place>>;
+
 struct Import<'a, D> {
     destination: &'a D,
     reference_id: ReferenceId,
-    names: HashMap<String, String>,
+    names: HashMap<String, Named>,
+    /// Keys of names, by RIPEMD-160, that have a file, or may have: a file by SHA-1 doesn't get such a name.
+    current: HashSet<String>,
+    /// Files by SHA-1 of which that isn't known yet, by bucket.
+    waiting: BTreeMap<u8, Vec<String>>,
     report: ImportReport,
 }
 
 impl<D: Destination> Import<'_, D> {
     fn bucket(&mut self, bucket: u8, contents: &Contents) -> Result<(), D::Error> {
-        let mut files: BTreeMap<&str, BTreeMap<u32, &Place>> = BTreeMap::new();
-        for (key, place) in &contents.values {
-            match parse_key(key) {
-                Some((file, number)) => drop(files.entry(file).or_default().insert(number, place)),
+        let whole_bucket = contents.damage.iter().map(|damage| &damage.what).chain(&contents.torn);
+        let not_keys = contents.values.keys().filter(|key| parse_key(key).is_none());
+        let not_keys =
+            not_keys.map(|key| format!("{:?} is no chunk's key", String::from_utf8_lossy(key)));
+        for what in not_keys.chain(whole_bucket.cloned()) {
+            let problem = ImportProblem { bucket, name: None, what, is_imported: false };
+            self.report.problems.push(problem);
+        }
+        let files = files(contents);
+        let is_current =
+            |key: &&&str| self.names.get(**key).is_some_and(|named| named.current_key.is_none());
+        self.current.extend(files.keys().filter(is_current).map(|key| (*key).to_owned()));
+        if !contents.damage.is_empty() {
+            self.note_lost(bucket, |key| damage_of(contents, key).is_some());
+        }
+        for (file, chunks) in files {
+            let current_key = self.names.get(file).and_then(|named| named.current_key.as_ref());
+            if current_key.is_some_and(|key| self.reference_id.bucket_of(key, 256) > bucket) {
+                self.waiting.entry(bucket).or_default().push(file.to_owned());
+                continue;
+            }
+            self.file_of_key(bucket, file, &chunks, contents)?;
+        }
+        Ok(())
+    }
+
+    /// Files that waited for the other buckets.
+    fn waited(
+        &mut self,
+        bucket: u8,
+        waiting: &[String],
+        contents: &Contents,
+    ) -> Result<(), D::Error> {
+        let files = files(contents);
+        for file in waiting {
+            match files.get(&file[..]) {
+                Some(chunks) => self.file_of_key(bucket, file, chunks, contents)?,
                 None => self.report.problems.push(ImportProblem {
                     bucket,
-                    name: None,
-                    what: format!("{:?} is no chunk's key", String::from_utf8_lossy(key)),
+                    name: Some(file.clone()),
+                    what: "it was there, and was not when its bucket was read again".to_owned(),
                     is_imported: false,
                 }),
             }
         }
-        let whole_bucket = contents.damage.iter().map(|damage| &damage.what).chain(&contents.torn);
-        for what in whole_bucket.cloned() {
-            let problem = ImportProblem { bucket, name: None, what, is_imported: false };
-            self.report.problems.push(problem);
+        Ok(())
+    }
+
+    fn unread(&mut self, bucket: u8, what: &str) {
+        self.note_lost(bucket, |_| true);
+        self.report.problems.push(ImportProblem {
+            bucket,
+            name: None,
+            what: format!("the bucket cannot be read: {what}"),
+            is_imported: false,
+        });
+    }
+
+    /// Notes the keys by RIPEMD-160 that may have had a file in what a bucket lost.
+    fn note_lost(&mut self, bucket: u8, is_lost: impl Fn(&str) -> bool) {
+        let keys = self.names.iter().filter(|(key, named)| {
+            named.current_key.is_none()
+                && self.reference_id.bucket_of(key, 256) == bucket
+                && is_lost(key)
+        });
+        self.current.extend(keys.map(|(key, _)| key.clone()));
+    }
+
+    /// Writes a file under the name that it gets, unless there is one.
+    fn file_of_key(
+        &mut self,
+        bucket: u8,
+        file: &str,
+        chunks: &BTreeMap<u32, &Place>,
+        contents: &Contents,
+    ) -> Result<(), D::Error> {
+        let named = self.names.get(file);
+        let is_older = named
+            .and_then(|named| named.current_key.as_ref())
+            .is_some_and(|key| self.current.contains(key));
+        let older = named.filter(|_| is_older).map(|named| {
+            format!("the name {:?} has another file, or may have; this one is older", named.name)
+        });
+        let name = named.filter(|_| !is_older).map_or_else(|| file.to_owned(), |n| n.name.clone());
+        if self.destination.has(&name)? {
+            self.report.present += 1;
+            return Ok(());
         }
-        for (file, chunks) in files {
-            let name = self.names.get(file).cloned().unwrap_or_else(|| file.to_owned());
-            if self.destination.has(&name)? {
-                self.report.present += 1;
-                continue;
-            }
-            let problem = self.file(bucket, file, &name, &chunks, contents)?;
-            if let Some((what, is_imported)) = problem {
-                let name = Some(name);
-                self.report.problems.push(ImportProblem { bucket, name, what, is_imported });
-            }
+        let imported = self.report.imported;
+        let mut problem = self.file(bucket, file, &name, chunks, contents)?;
+        if let Some(older) = older.filter(|_| self.report.imported > imported) {
+            let what =
+                problem.map_or_else(|| older.clone(), |(what, _)| format!("{older}; {what}"));
+            problem = Some((what, true));
+        }
+        if let Some((what, is_imported)) = problem {
+            let name = Some(name);
+            self.report.problems.push(ImportProblem { bucket, name, what, is_imported });
         }
         Ok(())
     }
@@ -271,12 +369,7 @@ impl<D: Destination> Import<'_, D> {
         if home != bucket {
             return refused(format!("it belongs into bucket {home}"));
         }
-        let (first, last) = (format!("{file} "), format!("{file} ~"));
-        let touches = |damage: &&leveldb::DamagedRange| {
-            damage.after[..] < *last.as_bytes()
-                && damage.upto.as_ref().is_none_or(|upto| upto[..] >= *first.as_bytes())
-        };
-        if let Some(damage) = contents.damage.iter().find(touches) {
+        if let Some(damage) = damage_of(contents, file) {
             return refused(format!("it may have had bytes in what is damaged: {}", damage.what));
         }
         if let Some(gap) = (0..).zip(chunks.keys()).find(|(expected, number)| expected != *number) {
@@ -316,6 +409,26 @@ impl<D: Destination> Import<'_, D> {
         let what = || format!("{left} chunks of an older file behind its end were left out");
         Ok((left > 0).then(|| (what(), true)))
     }
+}
+
+/// The files of a bucket.
+fn files(contents: &Contents) -> Files<'_> {
+    let mut files = Files::new();
+    for (key, place) in &contents.values {
+        if let Some((file, number)) = parse_key(key) {
+            files.entry(file).or_default().insert(number, place);
+        }
+    }
+    files
+}
+
+/// Damage that chunks of a file may have been in.
+fn damage_of<'a>(contents: &'a Contents, file: &str) -> Option<&'a leveldb::DamagedRange> {
+    let (first, last) = (format!("{file} "), format!("{file} ~"));
+    contents.damage.iter().find(|damage| {
+        damage.after[..] < *last.as_bytes()
+            && damage.upto.as_ref().is_none_or(|upto| upto[..] >= *first.as_bytes())
+    })
 }
 
 /// File key and chunk number of a key of KFS.

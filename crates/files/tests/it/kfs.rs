@@ -1,15 +1,19 @@
 //! Tables that the npm package `kfs` wrote are taken over; `tests/fixtures` says what is in them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ripemd::Ripemd160;
+use sha1::{Digest, Sha1};
+use tallybook::checksum;
 use tallybook::vfs::MemoryFileSystem;
 use tallybook_files::{
-    Destination, Error, FileStore, ImportOptions, ImportReport, ListEntry, ListOptions, Result,
-    TableFile, WriteOptions, import_kfs,
+    Destination, Error, FileStore, ImportOptions, ImportReport, ListEntry, ListOptions,
+    ReferenceId, Result, TableFile, WriteOptions, hex, import_kfs,
 };
 
-use crate::support::{assert_reads, in_memory, is_long, small};
+use crate::support::{REFERENCE, assert_reads, in_memory, is_long, small};
 
 const NAMES: [&str; 7] = ["hello", "test", "exact", "tail", "partial", "gone", "old name"];
 const KEY: &str = "108f07b8382412612c048d07d13f814118445ace";
@@ -215,4 +219,93 @@ fn what_is_no_table_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let refused = new_store().import_kfs(dir.path(), &ImportOptions::default(), &mut |_, _| {});
     assert!(matches!(refused, Err(Error::NotAStore { .. })));
+}
+
+/// A record of a log of LevelDB, all in one.
+fn log_record(body: &[u8]) -> Vec<u8> {
+    let checksum = checksum::crc32c_append(checksum::crc32c(&[1]), body);
+    let masked = checksum.rotate_left(17).wrapping_add(0xa282_ead8);
+    let len = u16::try_from(body.len()).unwrap();
+    [&masked.to_le_bytes()[..], &len.to_le_bytes(), &[1], body].concat()
+}
+
+/// A table whose files, by key, have one short chunk each.
+fn small_table(files: &[(String, &str)]) -> tempfile::TempDir {
+    let table = tempfile::tempdir().unwrap();
+    let id = ReferenceId::from_hex(REFERENCE).unwrap();
+    fs::write(table.path().join("r.id"), id.0).unwrap();
+    let mut buckets: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+    for (key, file) in files {
+        let bytes = |bytes: &[u8]| [&[bytes.len() as u8], bytes].concat();
+        let put = [&[1][..], &bytes(format!("{key} 000000").as_bytes()), &bytes(file.as_bytes())];
+        buckets.entry(id.bucket_of(key, 256)).or_default().extend(put.concat());
+    }
+    for (bucket, puts) in buckets {
+        let dir = table.path().join(format!("{bucket:03}.s"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("CURRENT"), "MANIFEST-000001\n").unwrap();
+        // The number of the log.
+        fs::write(dir.join("MANIFEST-000001"), log_record(&[2, 3])).unwrap();
+        let count = files.iter().filter(|(key, _)| id.bucket_of(key, 256) == bucket).count();
+        let batch = [&1_u64.to_le_bytes()[..], &(count as u32).to_le_bytes(), &puts].concat();
+        fs::write(dir.join("000003.log"), log_record(&batch)).unwrap();
+    }
+    table
+}
+
+/// KFS 3.1.5 hashes names by RIPEMD-160 and leaves what is there under their SHA-1. Of a name with both
+/// files the one whose bucket has the lower number got it, the older one as likely as not; the other counted as
+/// present.
+#[test]
+fn of_two_files_of_a_name_the_older_one_does_not_get_it() {
+    let id = ReferenceId::from_hex(REFERENCE).unwrap();
+    let older = |name: &str| hex(&Sha1::digest(name.as_bytes()));
+    let current = |name: &str| hex(&Ripemd160::digest(name.as_bytes()));
+    let buckets = |name: &str| (id.bucket_of(&older(name), 256), id.bucket_of(&current(name), 256));
+    let names: Vec<String> = (0..2000).map(|number| format!("name {number}")).collect();
+    let find = |holds: fn((u8, u8)) -> bool, which: usize| {
+        names.iter().filter(|name| holds(buckets(name))).nth(which).unwrap().clone()
+    };
+    let (before, after) = (|(older, current)| older < current, |(older, current)| older > current);
+    let both = [find(before, 0), find(after, 0), find(|(older, current)| older == current, 0)];
+    let alone = [find(before, 1), find(after, 1)];
+    let mut files: Vec<(String, &str)> = Vec::new();
+    for name in &both {
+        files.extend([(older(name), "older"), (current(name), "current")]);
+    }
+    files.extend(alone.iter().map(|name| (older(name), "alone")));
+    let table = small_table(&files);
+    let import = |store: &FileStore| {
+        let options = ImportOptions { names: names.clone() };
+        let mut last = (0, 0);
+        let progress = &mut |done, all| last = (done, all);
+        let report = store.import_kfs(table.path(), &options, progress).unwrap();
+        assert!(last.0 == last.1 && last.1 >= 256, "{last:?}");
+        report
+    };
+    let store = new_store();
+    let report = import(&store);
+    for name in &both {
+        assert_reads(&store, name, b"current");
+        assert_reads(&store, &older(name), b"older");
+        let is_told = |key: &str| {
+            let mut problems = report.problems.iter();
+            problems.any(|it| it.name.as_deref() == Some(key) && it.is_imported)
+        };
+        assert!(is_told(&older(name)) && !is_told(name), "{report:?}");
+    }
+    alone.iter().for_each(|name| assert_reads(&store, name, b"alone"));
+    assert_eq!((report.imported, report.present, report.problems.len()), (8, 0, 3));
+    let again = import(&store);
+    assert_eq!((again.imported, again.present, again.problems.len()), (0, 8, 0));
+
+    // Of a bucket that can't be read nobody knows what it has.
+    let (lost, kept) = (&both[0], &both[1]);
+    let dir = table.path().join(format!("{:03}.s", buckets(lost).1));
+    fs::remove_file(dir.join("CURRENT")).unwrap();
+    let store = new_store();
+    import(&store);
+    assert!(store.stat(lost).unwrap().is_none());
+    assert_reads(&store, &older(lost), b"older");
+    assert_reads(&store, kept, b"current");
 }
