@@ -72,14 +72,17 @@ impl Partial {
         Ok(begun)
     }
 
-    /// Puts it in its place. Requires: it is whole.
+    /// Puts it in its place, once it is on disk: what could not be written back, or a power loss, is to leave
+    /// what it replaces. Requires: it is whole.
     pub(crate) fn finish(self) -> anyhow::Result<()> {
+        let cannot = || format!("cannot write {}", self.target.display());
+        self.file.sync_all().with_context(cannot)?;
         let mut unfinished = lock(&self.unfinished);
         let partial = unfinished.as_ref().expect("a file is finished once");
-        fs::rename(partial, &self.target)
-            .with_context(|| format!("cannot write {}", self.target.display()))?;
+        fs::rename(partial, &self.target).with_context(cannot)?;
         *unfinished = None;
-        Ok(())
+        drop(unfinished);
+        sync_directory_of(&self.target).with_context(cannot)
     }
 }
 
@@ -111,6 +114,24 @@ fn create_beside(target: &Path, mode: u32) -> anyhow::Result<(File, PathBuf)> {
     bail!("cannot write {}: too many parts of files are beside it", target.display())
 }
 
+/// Has a name be on disk, where the directory may be opened and its file system syncs one.
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(dir).and_then(|dir| dir.sync_all()) {
+        Err(error)
+            if !matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied
+                    | io::ErrorKind::InvalidInput
+                    | io::ErrorKind::Unsupported
+            ) =>
+        {
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
 fn lock(unfinished: &Unfinished) -> MutexGuard<'_, Option<PathBuf>> {
     unfinished.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -118,6 +139,17 @@ fn lock(unfinished: &Unfinished) -> MutexGuard<'_, Option<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A directory that may be written to and not read, and a path without one.
+    #[test]
+    fn a_directory_that_can_not_be_synced_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o300)).unwrap();
+        sync_directory_of(&dir.path().join("file")).unwrap();
+        sync_directory_of(Path::new("file")).unwrap();
+        sync_directory_of(Path::new("/proc/self/file")).unwrap();
+        assert!(sync_directory_of(&dir.path().join("none/file")).is_err());
+    }
 
     /// In a container the process has the same number each time, and what a killed one left kept every later
     /// one from its path.
