@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tallybook::vfs::FileSystem;
-use tallybook::{Durability, Options, Resources, ScanOptions, Store, WriteBatch};
+use tallybook::{Durability, Options, Resources, ScanOptions, Store, WriteBatch, WriteOptions};
 
 use crate::buckets::{Bucket, Buckets, catalogue_options};
 use crate::error::{Error, Result};
@@ -240,6 +240,8 @@ fn count_names(catalogue: &Store, figures: &mut Figures) -> Result<()> {
         catalogue.range(ScanOptions { prefix, ..ScanOptions::default() })
     };
     let undecodable = || crate::core::undecodable(catalogue.path(), "value");
+    // All is synced at the end, not name by name.
+    let at_os = WriteOptions { durability: Some(Durability::Os), ..WriteOptions::default() };
     for entry in all(key_layout::NAME)? {
         let record = FileRecord::decode(&entry?.value).ok_or_else(undecodable)?;
         let content_key = key(key_layout::CONTENT, &record.content.0);
@@ -252,7 +254,7 @@ fn count_names(catalogue: &Store, figures: &mut Figures) -> Result<()> {
                 figures.bucket(share.bucket).live += share.bytes;
             }
         }
-        catalogue.put(&content_key, &content.encode())?;
+        catalogue.put_with(&content_key, &content.encode(), &at_os)?;
         figures.files += 1;
         figures.file_bytes += record.size;
     }

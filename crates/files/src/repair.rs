@@ -140,7 +140,11 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     }
     // What can't be freed now is freed later.
     let _ = store.reap();
-    store.sync()?;
+    match store.sync() {
+        // What can't be read can't be synced; closing syncs the others and the catalogue.
+        Err(_) if !report.verified.unread_buckets.is_empty() => {}
+        synced => synced?,
+    }
     store.close()?;
     Ok(report)
 }
