@@ -286,7 +286,9 @@ impl Inner {
         let pending = std::mem::take(&mut self.flushes.lock().pending);
         let bytes: usize = pending.iter().map(|pending| pending.memtable.bytes()).sum();
         self.resources.memtable_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        if self.poison.get().is_none() && self.sync.sync_upto(self.sync.appended_lsn()).is_ok() {
+        // Whatever else has ended writing, what was acknowledged is synced, unless a sync of it has failed.
+        let is_synced = self.sync.sync_upto(self.sync.appended_lsn()).is_ok();
+        if is_synced && self.poison.get().is_none() {
             // What fails here costs the proof of a clean end, not data: whoever asked for a sync had it.
             if commit.writer.active().is_some() {
                 self.append_mark(&mut commit);
