@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::file_name;
 use crate::head::{BodyRef, ValuePointer};
 use crate::iter::InternalIterator;
-use crate::journal::{copy_segment, verify_segment};
+use crate::journal::{LogSegment, copy_segment, verify_segment};
 use crate::key::{self, SEQNO_MAX, SeqNo};
 use crate::manifest::Manifest;
 use crate::version::{LiveTable, VersionEdit};
@@ -134,11 +134,12 @@ impl Inner {
         }
         // Of the log, the copy needs where replay starts: tables point before that place.
         let replay_from = state.version.replay_from;
-        for log in self.log.lock().iter() {
-            if log.segment.number() == replay_from.segment {
-                let to = file_name::segment(dir, replay_from.segment);
-                copy_segment(self.pool.files(), &log.segment, replay_from.offset, &to)?;
-            }
+        // Copied without the lock: a writer takes it to go on in another segment, and so do the figures.
+        let is_first = |log: &&LogSegment| log.segment.number() == replay_from.segment;
+        let first = self.log.lock().iter().find(is_first).map(|log| log.segment.clone());
+        if let Some(segment) = first {
+            let to = file_name::segment(dir, replay_from.segment);
+            copy_segment(self.pool.files(), &segment, replay_from.offset, &to)?;
         }
         edit.journal_synced = Some(replay_from);
         edit.journal_newest = None;

@@ -3,6 +3,7 @@
 mod adversity;
 mod architecture;
 mod basics;
+mod checkpoints;
 mod collection;
 mod disk_full;
 mod figures;
