@@ -20,6 +20,9 @@ pub const KEY_BYTES_MAX: usize = 4096;
 /// Longest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 256 << 20;
 
+/// Longest value that stands beside its key, in bytes. A longer one stays in the journal.
+pub const INLINE_BYTES_MAX: usize = 512 << 10;
+
 /// Most attribute bytes of one entry.
 pub const ATTRIBUTES_BYTES_MAX: usize = 1024;
 

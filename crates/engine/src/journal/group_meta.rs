@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::coding::{Decoder, put_bytes, put_varint};
 use crate::head::{BodyRef, ValuePointer};
-use crate::key::{ATTRIBUTES_BYTES_MAX, ValueKind, check_key};
+use crate::key::{ATTRIBUTES_BYTES_MAX, INLINE_BYTES_MAX, ValueKind, check_key};
 
 const KIND_MASK: u8 = 0x0f;
 const HAS_EXPIRY: u8 = 0x10;
@@ -175,6 +175,10 @@ impl Place {
         if entry.is_put() {
             entry.value_bytes = u32::try_from(fields.varint()?).ok()?;
             entry.checksum = fields.u32()?;
+            // No table takes a longer one: the memtable that it came to would never be flushed.
+            if kind == ValueKind::Put && entry.value_bytes as usize > INLINE_BYTES_MAX {
+                return None;
+            }
         }
         if flags & HAS_EXPIRY != 0 {
             entry.expires_at_ms = fields.varint()?;
@@ -207,6 +211,20 @@ fn decode_key(fields: &mut Decoder<'_>, base: usize) -> Option<Range<usize>> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// A longer one was replayed into a memtable that no flush could write to a table, one after another.
+    #[test]
+    fn an_inline_value_is_no_longer_than_a_table_takes() {
+        let decodes = |kind: ValueKind, value_bytes: usize| {
+            let mut meta = Vec::new();
+            let head = PutHead { expires_at_ms: 0, attributes: &[] };
+            encode_put(&mut meta, kind, b"key", value_bytes as u64, 7, head);
+            decode_group(&meta, 1, value_bytes as u32).is_some()
+        };
+        assert!(decodes(ValueKind::Put, INLINE_BYTES_MAX));
+        assert!(!decodes(ValueKind::Put, INLINE_BYTES_MAX + 1));
+        assert!(decodes(ValueKind::PutRef, INLINE_BYTES_MAX + 1));
+    }
 
     proptest! {
         #[test]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::head::{BodyRef, EntryRef};
-use crate::key::{self, SEQNO_MAX, SeqNo, check_key};
+use crate::key::{self, INLINE_BYTES_MAX, SEQNO_MAX, SeqNo, check_key};
 use crate::options::Compression;
 use crate::range_tombstone::RangeTombstone;
 use crate::sstable::block::BLOCK_BYTES_MAX;
@@ -25,9 +25,6 @@ use crate::sstable::properties::{Properties, PropertiesBuilder};
 use crate::sstable::range_deletions;
 use crate::stages::Stopwatch;
 use crate::vfs::{File, PIECE_BYTES};
-
-/// Largest inline value. A longer one belongs in the journal.
-pub const INLINE_BYTES_MAX: usize = 512 << 10;
 
 /// Bytes written before the system is asked to start writing them back, so that the sync at the end
 /// finds little left to do.

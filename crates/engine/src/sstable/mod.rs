@@ -30,7 +30,7 @@ pub mod fuzzing;
 #[cfg(test)]
 mod tests;
 
-pub use builder::{BuildTimes, BuiltTable, INLINE_BYTES_MAX, TableBuilder, TableBuilderOptions};
+pub use builder::{BuildTimes, BuiltTable, TableBuilder, TableBuilderOptions};
 pub use inspect::inspect;
 pub use iter::TableIter;
 pub(crate) use point_index::{Candidates, PointIndex};

@@ -175,7 +175,7 @@ impl Inner {
             let found = table.verify(&mut |bytes| progress(begun + bytes, total));
             report.tables += 1;
             report.bytes += live.bytes();
-            report.entries += live.properties.entries;
+            report.entries = report.entries.saturating_add(live.properties.entries);
             let is_sound = found.is_empty();
             report.damage.extend(found.into_iter().map(|damage| Damage {
                 file: table.path().to_owned(),
@@ -243,7 +243,7 @@ impl Inner {
         pointer: &ValuePointer,
     ) -> Result<bool> {
         if let Some((segment, offset)) = state.segments.locate(pointer) {
-            return Ok(offset + u64::from(pointer.length) <= segment.end());
+            return Ok(offset.saturating_add(u64::from(pointer.length)) <= segment.end());
         }
         let mut trace = self.recorder.begin_unrecorded();
         let hash = key::hash(user_key);

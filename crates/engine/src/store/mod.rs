@@ -411,7 +411,7 @@ impl Inner {
             figures.runs = level.runs.len() as u64;
             figures.bytes = level.bytes();
             figures.files = level.tables().count() as u64;
-            figures.entries = level.runs.iter().map(Run::entries).sum();
+            figures.entries = level.runs.iter().map(Run::entries).fold(0, u64::saturating_add);
             let index_bytes = |table: &Arc<LiveTable>| table.table().index_bytes() as u64;
             stats.table_index_bytes += level.tables().map(index_bytes).sum::<u64>();
             if level.runs.len() >= self.options.runs_max(number) {

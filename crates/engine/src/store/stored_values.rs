@@ -86,17 +86,19 @@ fn names(state: &ReadState, picked: &[u64]) -> BTreeSet<u64> {
 /// Whether the tables that point into the segments are quicker to look through than the segments.
 fn is_less_in_tables(state: &ReadState, picked: &[u64], names: &BTreeSet<u64>) -> bool {
     let segments = &state.version.segments;
-    let (mut live, mut live_bytes, mut bytes) = (0, 0, 0);
+    let (mut live, mut live_bytes, mut bytes) = (0u64, 0u64, 0u64);
     for &number in picked {
         let referenced = segments.live(number);
-        live += referenced.count;
-        live_bytes += referenced.bytes;
-        bytes += segment(state, number).end();
+        live = live.saturating_add(referenced.count);
+        live_bytes = live_bytes.saturating_add(referenced.bytes);
+        bytes = bytes.saturating_add(segment(state, number).end());
     }
     // What is pointed at is about as long as what is not.
-    let record_bytes = live_bytes.checked_div(live).unwrap_or(0) + RECORD_HEADER_BYTES;
-    let entries: u64 = pointing_into(state, names).map(|table| table.properties.entries).sum();
-    live <= GATHERED_MAX && entries <= bytes / record_bytes * ENTRIES_PER_RECORD
+    let value_bytes = live_bytes.checked_div(live).unwrap_or(0);
+    let records = bytes / value_bytes.saturating_add(RECORD_HEADER_BYTES);
+    let entries = pointing_into(state, names).map(|table| table.properties.entries);
+    let entries = entries.fold(0, u64::saturating_add);
+    live <= GATHERED_MAX && entries <= records.saturating_mul(ENTRIES_PER_RECORD)
 }
 
 /// The tables that point into segments of these names.

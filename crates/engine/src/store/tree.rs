@@ -213,7 +213,7 @@ pub(super) fn seqno_reserve(last_seqno: SeqNo) -> SeqNo {
 /// as the store holds in tables and values), and how much of it is values.
 pub(super) fn tell_pool(pool: &SegmentPool, version: &Version) {
     let value_bytes = version.value_bytes();
-    let live_bytes = version.table_bytes() + value_bytes;
+    let live_bytes = version.live_bytes();
     pool.set_dead(version.replay_from.lsn.saturating_sub(live_bytes), value_bytes);
 }
 

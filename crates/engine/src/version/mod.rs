@@ -156,18 +156,19 @@ impl Version {
 
     /// Bytes of all tables and of the closed segments that are kept.
     pub fn bytes(&self) -> u64 {
-        let segments: u64 = self.segments.kept().map(|kept| kept.end_offset).sum();
-        self.table_bytes() + segments
+        let segments = self.segments.kept().map(|kept| kept.end_offset);
+        segments.fold(self.table_bytes(), u64::saturating_add)
     }
 
     /// Bytes of all tables, and of what they point at in closed segments.
     pub fn live_bytes(&self) -> u64 {
-        self.table_bytes() + self.value_bytes()
+        self.table_bytes().saturating_add(self.value_bytes())
     }
 
     /// Bytes of what tables point at in closed segments.
     pub fn value_bytes(&self) -> u64 {
-        self.segments.kept().map(|kept| self.segments.live(kept.number).bytes).sum()
+        let values = self.segments.kept().map(|kept| self.segments.live(kept.number).bytes);
+        values.fold(0, u64::saturating_add)
     }
 
     /// The deepest level that holds a table.
@@ -219,6 +220,16 @@ mod tests {
 
     fn apply(version: &Version, edit: VersionEdit) -> Result<Version> {
         version.apply(&edit, &mut unopened)
+    }
+
+    fn collected(number: u64) -> SegmentMeta {
+        SegmentMeta {
+            number,
+            end_offset: 9,
+            base_lsn: 0,
+            kind: SegmentKind::Collected,
+            capacity: 10,
+        }
     }
 
     fn sample() -> Version {
@@ -292,6 +303,14 @@ mod tests {
             (VersionEdit { forwards: vec![(5, 4)], ..edit() }, "back"),
             (VersionEdit { forwards: vec![(5, 6)], ..edit() }, "to nothing"),
             (VersionEdit { forwards_dropped: vec![5], ..edit() }, "no forward"),
+            (
+                VersionEdit {
+                    segments_kept: vec![collected(5), collected(6)],
+                    forwards: vec![(5, 6)],
+                    ..edit()
+                },
+                "kept and forwarded",
+            ),
         ] {
             assert!(matches!(apply(&sample(), edit), Err(Error::Corruption { .. })), "{why}");
         }
@@ -302,15 +321,8 @@ mod tests {
         let version = sample();
         assert_eq!(version.segments.live(1), Referenced { count: 3, bytes: 63 });
         assert_eq!(version.segments.live(0), Referenced { count: 1, bytes: 12 });
-        let collected = |number| SegmentMeta {
-            number,
-            end_offset: 9,
-            base_lsn: 0,
-            kind: SegmentKind::Collected,
-            capacity: 10,
-        };
         let edit = VersionEdit {
-            segments_kept: vec![collected(50), collected(51)],
+            segments_kept: vec![collected(51)],
             forwards: vec![(1, 50), (50, 51), (3, 51)],
             ..VersionEdit::default()
         };
@@ -321,6 +333,27 @@ mod tests {
         assert_eq!(version.segments.unneeded_forwards(), [3, 50]);
         let dropped = VersionEdit { segments_dropped: vec![51], ..VersionEdit::default() };
         assert!(apply(&version, dropped).is_err(), "what answers must stay");
+    }
+
+    /// Nothing bounds what the manifest of a store that was not made by us says of its tables.
+    #[test]
+    fn sums_beyond_all_numbers_are_as_large_as_can_be() {
+        let kept = |number| SegmentMeta { end_offset: u64::MAX, ..collected(number) };
+        let refs = [50, 51].map(|segment| SegmentRef { segment, count: 1, bytes: u64::MAX });
+        let properties = Properties {
+            smallest: Bytes::from("a"),
+            largest: Bytes::from("b"),
+            segment_refs: refs.to_vec(),
+            ..Properties::default()
+        };
+        let edit = VersionEdit {
+            added: vec![add(0, 61, TableMeta::new(60, Arc::new(properties)))],
+            segments_kept: vec![kept(50), kept(51)],
+            ..VersionEdit::default()
+        };
+        let version = apply(&sample(), edit).unwrap();
+        let sums = [version.bytes(), version.value_bytes(), version.live_bytes()];
+        assert_eq!(sums, [u64::MAX; 3]);
     }
 
     #[test]

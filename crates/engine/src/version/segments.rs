@@ -2,7 +2,8 @@
 //!
 //! A collected segment answers for the old segments whose live values it copied: a forward says so.
 //! Invariant: a forward leads from a smaller number to a larger one, and ends at a kept collected
-//! segment; so following forwards ends. Handles of segments are the store's.
+//! segment; so following forwards ends. A segment that is forwarded is not kept. Handles of segments are the
+//! store's.
 
 use std::collections::BTreeMap;
 
@@ -125,6 +126,9 @@ impl SegmentSet {
         for (&old, &new) in &self.forwards {
             if new <= old {
                 return Err(format!("segment {old} is forwarded back to {new}"));
+            }
+            if self.kept.contains_key(&old) {
+                return Err(format!("segment {old} is kept and forwarded to {new}"));
             }
             let kept = self.kept.get(&new).is_some_and(|to| to.kind == SegmentKind::Collected);
             if !kept && !self.forwards.contains_key(&new) {

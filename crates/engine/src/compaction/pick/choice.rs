@@ -147,7 +147,7 @@ impl Merge {
 
     /// Entries of these files, likewise.
     pub fn input_entries(&self) -> u64 {
-        self.tables().map(|table| table.properties.entries).sum()
+        self.tables().map(|table| table.properties.entries).fold(0, u64::saturating_add)
     }
 
     /// What later picks must know while this runs, its output being for run `run_id`.

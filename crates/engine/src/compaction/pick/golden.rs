@@ -437,6 +437,15 @@ fn few_tombstones_do_not_rewrite_much() {
     );
 }
 
+/// Nothing bounds what the tables of a store that was not made by us say of themselves.
+#[test]
+fn counts_beyond_all_numbers_are_as_large_as_can_be() {
+    let much = u64::MAX;
+    let older = format!("L2 1 2:a-e{{e={much}}} 3:f-z{{e={much}}}");
+    check(&format!("runs=4\n L1 7 9:d-f{{t=6}}\n {older}"), "nothing");
+    check(&format!("runs=4 paid=100\n L1 7 9:d-f{{e={much}}}\n {older}"), "nothing");
+}
+
 #[test]
 fn tombstones_that_hide_nothing_are_dropped_in_place() {
     check("L0 7 9:d-f{t=6}\n L1 1 2:g-z", "garbage L0/7:9 [d..f] to L0 7 bottom");

@@ -208,7 +208,8 @@ impl<'v, 'o> Picker<'v, 'o> {
                     continue;
                 }
                 let older = dead::older_tables(self.version, level, run, table);
-                let hidden: u64 = older.map(|older| older.properties.entries).sum();
+                let older = older.map(|older| older.properties.entries);
+                let hidden = older.fold(0, u64::saturating_add);
                 let hiding = if expired { properties.entries } else { properties.tombstones };
                 if hidden > hiding.saturating_mul(HIDDEN_PER_TOMBSTONE_MAX) {
                     continue;

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::file_cache::FileCache;
 use crate::head::{Body, Entry, ValuePointer};
 use crate::iter::InternalIterator;
-use crate::key::{self, SEQNO_MAX, SeqNo};
+use crate::key::{self, INLINE_BYTES_MAX, SEQNO_MAX, SeqNo};
 use crate::options::{Compression, Reading};
 use crate::range_tombstone::RangeTombstone;
 use crate::stages::{Exit, Recorder};
