@@ -38,6 +38,8 @@ pub struct Manifest {
     /// Where the next record goes.
     end: u64,
     snapshot_end: u64,
+    /// Below this size it is never rolled.
+    roll_bytes_min: u64,
     poison: Option<String>,
 }
 
@@ -45,8 +47,8 @@ impl Manifest {
     /// Writes a new manifest that begins with `snapshot`, and makes it the live one, durably. When it
     /// answers `Ok`, the manifest that was live before may be removed.
     ///
-    /// `NoSpace`: the one before is live, and nothing of the new one is left. After any other error either may
-    /// be live: the one before must not be appended to; reopen.
+    /// After an `Io` error of a sync or a rename either may be live: the one before must not be appended to;
+    /// reopen. After any other the one before is, and nothing of the new one is left.
     pub fn create(
         fs: &dyn FileSystem,
         dir: &Path,
@@ -75,6 +77,27 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Goes on in a new manifest that begins with `snapshot`, made live, durably; the file of the one before,
+    /// which may be removed. `None`: a new one could not be made, and this one goes on; try again.
+    ///
+    /// `ReadOnly`: either may be live, and nothing is written any more; reopen.
+    pub fn roll(
+        &mut self,
+        fs: &dyn FileSystem,
+        dir: &Path,
+        number: u64,
+        snapshot: &VersionEdit,
+    ) -> Result<Option<PathBuf>> {
+        let mut manifest = match Manifest::create(fs, dir, number, snapshot) {
+            Ok(manifest) => manifest,
+            Err(error @ Error::Io { op: "sync" | "rename", .. }) => return Err(self.poison(error)),
+            // `CURRENT`, which is renamed last, still names this one.
+            Err(_) => return Ok(None),
+        };
+        manifest.roll_bytes_min = self.roll_bytes_min;
+        Ok(Some(std::mem::replace(self, manifest).path))
+    }
+
     /// Number of the file.
     pub fn number(&self) -> u64 {
         self.number
@@ -93,7 +116,13 @@ impl Manifest {
     /// Whether a new manifest would be much smaller: this one is at least 1 MiB and twice what it
     /// began with.
     pub fn should_roll(&self) -> bool {
-        self.end >= ROLL_BYTES_MIN.max(self.snapshot_end.saturating_mul(2))
+        self.end >= self.roll_bytes_min.max(self.snapshot_end.saturating_mul(2))
+    }
+
+    /// Has manifests rolled from this size on.
+    #[cfg(test)]
+    pub(crate) fn roll_from(&mut self, bytes: u64) {
+        self.roll_bytes_min = bytes;
     }
 
     /// Appends an edit and makes it durable.
@@ -108,12 +137,10 @@ impl Manifest {
         match self.file.write_all_at(&bytes, self.end).map_err(|e| self.error("write", e)) {
             // Nothing of it was synced, and the next append writes over it.
             Err(error @ Error::NoSpace { .. }) => return Err(error),
-            written => written.or_else(|error| self.poison(error))?,
+            written => written.map_err(|error| self.poison(error))?,
         }
-        self.file
-            .sync_data()
-            .map_err(|error| self.error("sync", error))
-            .or_else(|error| self.poison(error))?;
+        let synced = self.file.sync_data().map_err(|error| self.error("sync", error));
+        synced.map_err(|error| self.poison(error))?;
         self.end += bytes.len() as u64;
         self.mark();
         Ok(())
@@ -132,7 +159,15 @@ impl Manifest {
         let file = write_file(fs, &path, &bytes)?;
         fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
         let end = bytes.len() as u64;
-        let mut manifest = Manifest { number, path, file, end, snapshot_end: end, poison: None };
+        let mut manifest = Manifest {
+            number,
+            path,
+            file,
+            end,
+            snapshot_end: end,
+            roll_bytes_min: ROLL_BYTES_MIN,
+            poison: None,
+        };
         manifest.mark();
         Ok(manifest)
     }
@@ -150,16 +185,11 @@ impl Manifest {
         Error::io(op, &self.path, error)
     }
 
-    /// Ends writing, as another manifest may be the live one.
-    pub fn forbid(&mut self, cause: &str) {
-        self.poison = Some(cause.to_owned());
-    }
-
-    /// Ends writing.
-    fn poison(&mut self, error: Error) -> Result<()> {
+    /// Ends writing; what the caller is told.
+    fn poison(&mut self, error: Error) -> Error {
         let cause = error.to_string();
         self.poison = Some(cause.clone());
-        Err(Error::ReadOnly { cause })
+        Error::ReadOnly { cause }
     }
 }
 
@@ -284,6 +314,38 @@ mod tests {
                 break;
             }
         }
+    }
+
+    #[test]
+    fn a_roll_that_fails_goes_on_in_the_old_one_or_ends_writing() {
+        let (mut went_on, mut ended) = (0, 0);
+        for allowed in 0.. {
+            let fs = TestFs::default();
+            let mut manifest = Manifest::create(&fs, Path::new("d"), 4, &edit(7)).unwrap();
+            fs.fail_after(allowed);
+            let rolled = manifest.roll(&fs, Path::new("d"), 9, &edit(7));
+            let failures = fs.failures();
+            fs.heal();
+            assert_eq!(recovered_seqno(&fs), 7);
+            let appended = manifest.append(&edit(8));
+            match rolled {
+                Ok(None) => went_on += 1,
+                Err(_) => {
+                    assert!(matches!(appended, Err(Error::ReadOnly { .. })));
+                    ended += 1;
+                    continue;
+                }
+                Ok(Some(old)) => assert_eq!(old, Path::new("d/MANIFEST-000004")),
+            }
+            appended.unwrap();
+            assert_eq!(recovered_seqno(&fs), 8);
+            if failures == 0 {
+                break;
+            }
+        }
+        // Making and writing two files, the mark in one, what was left of the other; three syncs, then the
+        // rename and the one behind it.
+        assert_eq!((went_on, ended), (6, 5));
     }
 
     #[test]

@@ -18,7 +18,6 @@ use crate::fault_points::{self, Bug};
 use crate::file_name;
 use crate::journal::{LogSegment, Segment, SegmentPool};
 use crate::key::SeqNo;
-use crate::manifest::Manifest;
 use crate::obsolete::{FileGuard, ObsoleteQueue};
 use crate::options::Reading;
 use crate::resources::Resources;
@@ -83,7 +82,7 @@ impl Inner {
         self.sync.note_in_tables(in_tables_lsn, &gone);
         self.retired.lock().extend(gone);
         if tree.manifest.should_roll() {
-            self.roll_manifest(tree)?;
+            self.roll_manifest(tree);
         }
         Ok(())
     }
@@ -135,26 +134,19 @@ impl Inner {
         (settling, gone)
     }
 
-    /// Starts a new manifest with the tree as it stands, and lets the old one go.
-    pub(super) fn roll_manifest(&self, tree: &mut Tree) -> Result<()> {
+    /// Starts a new manifest with the tree as it stands, and lets the old one go. That it fails is none of
+    /// the edit's that called for it, which is durable by now, whichever is live.
+    fn roll_manifest(&self, tree: &mut Tree) {
         let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
         let mut edit = self.state.load().version.to_edit();
         edit.next_file_number = Some(self.next_file_number.load(Ordering::Relaxed));
         edit.last_seqno = Some(self.visible_seqno.load(Ordering::Acquire));
-        let manifest = match Manifest::create(&*self.resources.fs, &self.dir, number, &edit) {
-            Ok(manifest) => manifest,
-            // The old one is still live.
-            Err(Error::NoSpace { .. }) => return Ok(()),
-            Err(error) => {
-                // Whatever is under way and ends later must not go on in the old one either.
-                tree.manifest.forbid(&error.to_string());
-                let _ = self.poison.set(error.to_string());
-                return Err(error);
-            }
-        };
-        let old = std::mem::replace(&mut tree.manifest, manifest);
-        self.obsolete.push(file_name::manifest(&self.dir, old.number()));
-        Ok(())
+        match tree.manifest.roll(&*self.resources.fs, &self.dir, number, &edit) {
+            Ok(Some(old)) => self.obsolete.push(old),
+            // The next edit tries again.
+            Ok(None) => {}
+            Err(error) => self.poison_if_sync_failed(&error),
+        }
     }
 
     /// Gives segments that nothing refers to, and that nobody reads any more, back to the pool, and
@@ -255,4 +247,63 @@ fn segment_meta(closed: &LogSegment) -> SegmentMeta {
 /// What a version says of a table that was just written.
 pub(super) fn table_meta(table: &OutputTable) -> TableMeta {
     TableMeta::new(table.number, Arc::new(table.built.properties.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::ResourceOptions;
+    use crate::vfs::faulty::{Fault, FaultyFileSystem};
+    use crate::vfs::{CrashMode, ManualClock, MemoryFileSystem};
+    use crate::{Options, Store};
+
+    fn open(fs: Arc<dyn crate::vfs::FileSystem>) -> Store {
+        let clock = Arc::new(ManualClock::at_ms(1));
+        let resources = Resources::inline(ResourceOptions::default(), fs, clock);
+        let options = Options { background: false, ..Options::default() };
+        Store::open_with("/s", options, resources).unwrap()
+    }
+
+    /// Too many open files, for a moment, when the manifest was to be made anew: the store was read-only
+    /// from then on, and the flush that had called for it, though installed, was told as failed.
+    #[test]
+    fn a_manifest_that_can_not_be_made_anew_is_none_of_the_edits() {
+        let is_new = |operation: &str, path: &Path| {
+            operation == "create" && path.to_string_lossy().contains("MANIFEST")
+        };
+        let is_named =
+            |operation: &str, path: &Path| operation == "rename" && path.ends_with("CURRENT");
+        let new = Fault::errno(libc::EMFILE).only(is_new);
+        let named = Fault::errno(libc::EIO).only(is_named);
+        for (fault, ends) in [(new, false), (named, true)] {
+            let memory = MemoryFileSystem::new();
+            let faulty = FaultyFileSystem::new(Arc::new(memory.clone()));
+            let store = open(Arc::new(faulty.clone()));
+            store.inner.tree.lock().manifest.roll_from(0);
+            faulty.fail_at(0, fault);
+            let number = || store.inner.tree.lock().manifest.number();
+            let (first, mut flushes) = (number(), 0u32);
+            let flush = |at: u32| {
+                store.put(&at.to_be_bytes(), b"value").unwrap();
+                store.flush().unwrap();
+            };
+            while faulty.fired() == 0 {
+                flush(flushes);
+                flushes += 1;
+            }
+            assert_eq!(number(), first);
+            assert_eq!(store.read_only_cause().is_some(), ends);
+            if ends {
+                assert!(matches!(store.put(b"key", b""), Err(Error::ReadOnly { .. })));
+            } else {
+                flush(flushes);
+                flushes += 1;
+                assert!(number() > first, "the next edit tried again");
+            }
+            let copy = open(Arc::new(memory.image().crash(CrashMode::LoseUnsynced, 0)));
+            for at in 0..flushes {
+                assert_eq!(copy.get(&at.to_be_bytes()).unwrap().as_deref(), Some(&b"value"[..]));
+            }
+        }
+    }
 }
