@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::compacting::{Compacted, IDLE_AFTER};
 use super::inner::Inner;
 use super::rest::REST_AFTER;
-use crate::error::Error;
+use super::retries::Task;
+use crate::error::{Error, Result};
 use crate::journal::{JournalPosition, SEGMENT_HEADER_BYTES, Segment};
 use crate::key::SeqNo;
 use crate::resources::{Participant, Work};
@@ -32,16 +33,16 @@ const ROOM_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 impl Participant for Inner {
     fn prepare_step(&self) -> bool {
         let Some(_preparing) = self.preparing.try_lock() else { return false };
-        !self.is_resting() && self.prepare_spare()
+        self.check_writable().is_ok() && self.prepare_spare()
     }
 
     fn flush_step(&self) -> bool {
         // A flush names the segment too.
-        !self.is_resting() && (self.flush_one() || self.name_segment())
+        !self.waits_to_flush() && (self.flush_one() || self.name_segment())
     }
 
     fn compaction_step(&self) -> bool {
-        if !self.options.background || self.is_resting() {
+        if !self.options.background || self.check_writable().is_err() {
             return false;
         }
         self.remove_obsolete();
@@ -50,50 +51,37 @@ impl Participant for Inner {
         }
         let Some(_compacting) = self.compacting.try_lock() else { return false };
         // Closing waits for whoever holds that lock, and from then on the directory is another's.
-        if self.is_resting() {
+        if self.check_writable().is_err() {
             return false;
         }
         let idle = self.is_idle_and_flushed();
         let may_rest = self.begin_to_rest();
-        let worked = match self.compact_one(idle, None) {
-            Ok(Compacted::Job(_)) => Ok(true),
-            Ok(Compacted::Nothing) => self.collect_one(idle),
-            Err(error) => Err(error),
-        };
-        let is_over = matches!(worked, Ok(false)) && self.flushes.lock().pending.is_empty();
+        let merge = || Ok(self.compact_one(idle, None)? != Compacted::Nothing);
+        // What keeps merges from succeeding holds up no collection.
+        let worked = self.attempt(Task::Merge, merge)
+            || self.attempt(Task::Collect, || self.collect_one(idle));
+        let has_more = worked || self.retries.retry_at_ns().is_some();
+        let is_over = !has_more
+            && !self.cancel.load(Ordering::Acquire)
+            && self.flushes.lock().pending.is_empty();
         if may_rest && !is_over {
             self.settled.store(false, Ordering::SeqCst);
         }
-        match worked {
-            Ok(true) => {
-                *self.background_error.lock() = None;
-                self.remove_obsolete();
-                true
-            }
-            Ok(false) => {
-                if idle {
-                    let now_ns = self.resources.clock.steady_ns();
-                    self.idle_look_ns.store(now_ns, Ordering::Relaxed);
-                }
-                if may_rest && self.settled.load(Ordering::SeqCst) {
-                    self.resources.spare_chunks.clear();
-                    match self.rest() {
-                        Ok(()) => *self.background_error.lock() = None,
-                        Err(error) => {
-                            self.settled.store(false, Ordering::SeqCst);
-                            self.note_background_error(&error);
-                        }
-                    }
-                }
-                false
-            }
-            // The store is closing.
-            Err(Error::Busy) => false,
-            Err(error) => {
-                self.note_background_error(&error);
-                false
+        if worked {
+            self.remove_obsolete();
+            return true;
+        }
+        if idle {
+            let now_ns = self.resources.clock.steady_ns();
+            self.idle_look_ns.store(now_ns, Ordering::Relaxed);
+        }
+        if may_rest && self.settled.load(Ordering::SeqCst) {
+            self.resources.spare_chunks.clear();
+            if !self.attempt(Task::Rest, || self.rest().map(|()| true)) {
+                self.settled.store(false, Ordering::SeqCst);
             }
         }
+        false
     }
 
     fn tick(&self) -> Duration {
@@ -102,12 +90,9 @@ impl Participant for Inner {
         }
         self.sync_if_due();
         self.look_for_room_if_due();
-        let retry_at_ns = self.retry_at_ns.load(Ordering::Relaxed);
-        if retry_at_ns != 0 && self.resources.clock.steady_ns() >= retry_at_ns {
-            self.retry_at_ns.store(0, Ordering::Relaxed);
+        for task in self.retries.take_due(self.resources.clock.steady_ns()) {
             self.request(Work::Prepare);
-            self.request(Work::Flush);
-            self.request(Work::Compaction);
+            self.request(task.work());
         }
         // Files whose last reader has let go meanwhile, or runs that reads have paid to have merged.
         if self.holds_old_files() || self.is_read_credit_due() {
@@ -128,13 +113,30 @@ impl Participant for Inner {
 }
 
 impl Inner {
+    /// Does what a task asks for, unless it failed and waits; whether something was done.
+    fn attempt(&self, task: Task, work: impl FnOnce() -> Result<bool>) -> bool {
+        if self.retries.waits(task) {
+            return false;
+        }
+        match work() {
+            Ok(worked) => {
+                self.retries.note_success(task);
+                worked
+            }
+            // The store is closing.
+            Err(Error::Busy) => false,
+            Err(error) => {
+                self.note_background_error(task, &error);
+                false
+            }
+        }
+    }
+
     /// For how long nothing is due by the clock, as far as is known now.
     fn quiet_for(&self) -> Duration {
         let rests = self.settled.load(Ordering::Relaxed) && !self.holds_old_files();
         let look = if rests { IDLE_LOOK_INTERVAL } else { LOOK_INTERVAL };
-        let retry_at_ns = self.retry_at_ns.load(Ordering::Relaxed);
-        let retry_at_ns = (retry_at_ns != 0).then_some(retry_at_ns);
-        let due_ns = self.sync_start_ns().into_iter().chain(retry_at_ns).min();
+        let due_ns = self.sync_start_ns().into_iter().chain(self.retries.retry_at_ns()).min();
         let now_ns = self.resources.clock.steady_ns();
         due_ns.map_or(look, |due_ns| look.min(Duration::from_nanos(due_ns.saturating_sub(now_ns))))
     }
@@ -189,10 +191,9 @@ impl Inner {
         !self.retired.lock().is_empty() || !self.obsolete.is_empty()
     }
 
-    /// Whether background work has nothing to do for now: the store is closed, read-only, or waits
-    /// before it tries again.
-    fn is_resting(&self) -> bool {
-        self.check_writable().is_err() || self.retry_at_ns.load(Ordering::Relaxed) != 0
+    /// Whether nothing is flushed for now: the store is closed, read-only, or waits before it tries again.
+    fn waits_to_flush(&self) -> bool {
+        self.check_writable().is_err() || self.retries.waits(Task::Flush)
     }
 
     fn is_idle(&self) -> bool {
@@ -222,7 +223,7 @@ impl Inner {
     fn name_segment(&self) -> bool {
         let Some(_naming) = self.naming.try_lock() else { return false };
         // Closing waits for whoever holds that lock, and from then on the directory is another's.
-        if self.is_resting() {
+        if self.waits_to_flush() {
             return false;
         }
         let (start, mut synced) = self.unnamed();
@@ -233,7 +234,7 @@ impl Inner {
             // The next flush would have to: what it waits for is bounded by syncing segment by segment.
             let position = self.commit.lock().writer.position();
             if let Err(error) = self.sync_upto(position.lsn) {
-                self.note_background_error(&error);
+                self.note_background_error(Task::Flush, &error);
                 return true;
             }
             synced = self.unnamed().1;
@@ -243,8 +244,9 @@ impl Inner {
         if let Some(position) = synced {
             self.name_position(&mut edit, position);
         }
-        if let Err(error) = self.install(&mut tree, edit, |_| {}) {
-            self.note_background_error(&error);
+        match self.install(&mut tree, edit, |_| {}) {
+            Ok(()) => self.retries.note_success(Task::Flush),
+            Err(error) => self.note_background_error(Task::Flush, &error),
         }
         true
     }
@@ -298,7 +300,7 @@ impl Inner {
             return false;
         }
         // On a full disk, what frees space comes first.
-        if self.background_error.lock().is_some() {
+        if self.retries.lacks_space() {
             return false;
         }
         self.give_back_segments();
@@ -338,9 +340,9 @@ mod tests {
 
     use super::*;
     use crate::resources::{ResourceOptions, Resources};
-    use crate::store::flushing::RETRY_AFTER;
+    use crate::store::retries::RETRY_AFTER;
     use crate::vfs::{FileSystem, ManualClock, MemoryFileSystem};
-    use crate::{Durability, Options, Store};
+    use crate::{Durability, Options, Reading, Store, file_name};
 
     fn open(fs: &MemoryFileSystem, clock: &Arc<ManualClock>, options: Options) -> Store {
         let fs = Arc::new(fs.clone());
@@ -530,7 +532,7 @@ mod tests {
         assert_eq!(store.inner.tick(), IDLE_LOOK_INTERVAL);
         store.put(b"key", b"value").unwrap();
         assert_eq!(store.inner.tick(), until_sync);
-        store.inner.note_background_error(&Error::Busy);
+        store.inner.note_background_error(Task::Flush, &Error::Busy);
         let left = Duration::from_millis(30);
         clock.advance(RETRY_AFTER - left);
         assert_eq!(store.inner.tick(), left, "then it tries again");
@@ -563,5 +565,63 @@ mod tests {
             let runs = store.inner.state.load().version.runs().count();
             assert_eq!((store.stats().compactions, runs), (1, 1));
         }
+    }
+
+    /// A merge that comes to a damaged block had written up to 256 MiB by then, and did so again 200 ms later,
+    /// for ever. Between the two, flushes were refused as well.
+    #[test]
+    fn a_merge_that_meets_damage_is_tried_ever_more_rarely_and_flushes_go_on() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let open = || {
+            let reading = Reading::Pread;
+            let store = open(&fs, &clock, Options { reading, ..Options::default() });
+            for key in 0..20_000u32 {
+                store.put(&key.to_be_bytes(), &[7; 100]).unwrap();
+            }
+            store
+        };
+        let store = open();
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+        let bottom = store.inner.state.load().version.tables().next().unwrap().1.number;
+        store.close().unwrap();
+        drop(store);
+        let flip = || {
+            let file = fs.open(&file_name::table(Path::new("/s"), bottom)).unwrap();
+            let middle = file.len().unwrap() / 2;
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, middle).unwrap();
+            file.write_all_at(&[byte[0] ^ 1], middle).unwrap();
+        };
+        flip();
+        let store = open();
+        store.flush().unwrap();
+        let number = || store.inner.next_file_number.load(Ordering::Relaxed);
+        let (before, flushes) = (number(), store.stats().flushes);
+        for tick in 1..=600u32 {
+            clock.advance(LOOK_INTERVAL);
+            if tick % 100 == 0 {
+                // At once, with no call that waits for it.
+                store.put(&tick.to_be_bytes(), b"value").unwrap();
+                let mut commit = store.inner.commit.lock();
+                store.inner.change_memtable(&mut commit, 0);
+                drop(commit);
+                assert!(store.inner.flush_step(), "{tick}");
+            }
+            store.inner.run_inline();
+        }
+        let stats = store.stats();
+        assert_eq!((stats.flushes - flushes, stats.compactions), (6, 0));
+        let error = stats.background_error.expect("the merge still fails");
+        assert!(error.contains(&format!("{bottom:06}.sst")), "{error}");
+        // Each flush takes two numbers, and each merge that is tried one.
+        let tries = number() - before - 6 * 2;
+        assert!((3..=8).contains(&tries), "{tries} merges were tried in a minute");
+        flip();
+        for _ in 0..60 {
+            clock.advance(Duration::from_secs(10));
+            store.inner.run_inline();
+        }
+        assert_eq!(store.stats().background_error, None);
+        assert!(store.stats().compactions > 0 && store.inner.settled.load(Ordering::Relaxed));
     }
 }

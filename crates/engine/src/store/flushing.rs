@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::inner::{FlushState, Inner, PendingFlush};
+use super::retries::{RETRY_AFTER, Task};
 use super::stats::add;
 use super::tree::table_meta;
 use crate::compaction::job::{self, Job};
@@ -17,9 +18,6 @@ use crate::stages::{Stage, Trace};
 use crate::version::{Added, VersionEdit};
 use crate::vfs::cycles;
 use crate::waits;
-
-/// Failed background work is tried again after this.
-pub(super) const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 impl Inner {
     /// Writes one waiting memtable to tables and installs what is ready; whether there may be more.
@@ -34,8 +32,8 @@ impl Inner {
         let elapsed_ns = self.resources.clock.steady_ns() - started_ns;
         self.throttle.note_drain(memtable.bytes() as u64, Duration::from_nanos(elapsed_ns));
         match &result {
-            Ok(()) => *self.background_error.lock() = None,
-            Err(error) => self.note_background_error(error),
+            Ok(()) => self.retries.note_success(Task::Flush),
+            Err(error) => self.note_background_error(Task::Flush, error),
         }
         let is_ok = result.is_ok();
         let mut flushes = self.flushes.lock();
@@ -210,6 +208,7 @@ impl Inner {
         let mut flushes = self.flushes.lock();
         let wanted = flushes.installed + flushes.pending.len() as u64;
         flushes.failure = None;
+        self.retries.end_wait(Task::Flush);
         if self.resources.is_inline() {
             drop(flushes);
             while self.flush_one() {}
@@ -256,15 +255,13 @@ impl Inner {
     }
 
     /// Keeps a failure of background work for the figures, and delays the next try.
-    pub(super) fn note_background_error(&self, error: &Error) {
+    pub(super) fn note_background_error(&self, task: Task, error: &Error) {
         self.poison_if_sync_failed(error);
         if matches!(error, Error::NoSpace { .. }) {
             // What could not be done may well be what frees space.
             self.pool.release_spare();
         }
-        *self.background_error.lock() = Some(error.to_string());
-        let retry_at_ns = self.resources.clock.steady_ns() + RETRY_AFTER.as_nanos() as u64;
-        self.retry_at_ns.store(retry_at_ns, Ordering::Relaxed);
+        self.retries.note_failure(task, error, self.resources.clock.steady_ns());
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::current_state::CurrentState;
+use super::retries::Retries;
 use super::snapshot::SnapshotList;
 use super::state::ReadState;
 use super::stats::Counters;
@@ -129,9 +130,8 @@ pub(crate) struct Inner {
     pub(super) idle_look_ns: AtomicU64,
     /// Clock reading when a full disk was last looked at.
     pub(super) room_look_ns: AtomicU64,
-    /// Clock reading before which failed background work is not tried again.
-    pub(super) retry_at_ns: AtomicU64,
-    pub(super) background_error: Mutex<Option<String>>,
+    /// Background work that failed.
+    pub(super) retries: Retries,
     pub(super) opening: OpeningFigures,
 }
 

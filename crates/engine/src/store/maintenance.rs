@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::compacting::Compacted;
 use super::inner::Inner;
+use super::retries::Task;
 use super::state::{ReadState, SegmentEntry};
 use super::table_search::find_in_tables;
 use crate::compaction::pick::Slice;
@@ -80,6 +81,8 @@ impl Inner {
             self.remove_obsolete();
         }
         self.remove_obsolete();
+        self.retries.note_success(Task::Merge);
+        self.retries.note_success(Task::Collect);
         progress(total, total);
         Ok(())
     }

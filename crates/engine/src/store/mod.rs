@@ -2,7 +2,7 @@
 //!
 //! [`Store`] is a handle; the parts are in `inner`, the paths in a file each: `write`, `read`,
 //! `cursor`, `range`, `durability`, `flushing`, `compacting`, `collecting`, `maintenance`; `tree` is where
-//! they meet, and `background` is what the threads call.
+//! they meet, `background` is what the threads call, and `retries` says when what failed is tried again.
 
 #[cfg(test)]
 mod stage_tests;
@@ -15,6 +15,7 @@ mod sorted_run;
 mod cursor;
 mod range;
 mod snapshot;
+mod retries;
 mod inner;
 mod read;
 mod durability;
@@ -401,7 +402,7 @@ impl Inner {
             torn_records: self.opening.torn_records,
             open: self.opening.elapsed,
             replayed_bytes: self.opening.replayed_bytes,
-            background_error: self.background_error.lock().clone(),
+            background_error: self.retries.failure().map(|error| error.to_string()),
             ..Stats::default()
         };
         self.counters.copy_to(&mut stats);

@@ -125,8 +125,7 @@ impl Inner {
             last_write_ns: AtomicU64::new(resources.clock.steady_ns()),
             idle_look_ns: AtomicU64::new(0),
             room_look_ns: AtomicU64::new(0),
-            retry_at_ns: AtomicU64::new(0),
-            background_error: Mutex::default(),
+            retries: Default::default(),
             opening: OpeningFigures {
                 elapsed: Duration::from_nanos(resources.clock.steady_ns() - started_ns),
                 replayed_bytes: replayed.recovered.replayed_bytes,
