@@ -5,6 +5,9 @@
 //!    collected segment with an index from where they stood.
 //! 3. Install: the new segment is kept, the old ones are dropped and answered by it.
 //!
+//! A segment in which a live value can't be read stays as it is, and its neighbours go without it: to copy a
+//! damaged value would make what may be a passing fault a lasting one.
+//!
 //! Memtables have no say in what is seen: a newer version that a power loss may still take back must
 //! not cost the older one.
 
@@ -15,10 +18,10 @@ use std::sync::atomic::Ordering;
 use super::inner::Inner;
 use super::state::{ReadState, SegmentEntry, Segments};
 use super::stats::add;
-use super::stored_values::{self, StoredValue, Where};
+use super::stored_values::{self, Failed, StoredValue, Where};
 use super::table_search::find_in_tables;
 use crate::collection::{self, SegmentShare};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fault_points::{self, Bug};
 use crate::file_name;
 use crate::head::{Body, Entry, ValuePointer};
@@ -28,7 +31,7 @@ use crate::stages::{Stage, Trace};
 use crate::version::{SegmentKind, SegmentMeta, VersionEdit};
 
 impl Inner {
-    /// Collects the segments that are worth it, if any; whether there were.
+    /// Collects the segments that are worth it, if any, or finds out that some can't be; whether there were.
     /// Requires: the caller holds `compacting`.
     pub(super) fn collect_one(&self, idle: bool) -> Result<bool> {
         let state = self.state.load_full();
@@ -43,12 +46,18 @@ impl Inner {
         // Listed after the tables were looked at: a snapshot that is pinned later sees nothing older
         // than what the tables show.
         let snapshots = self.snapshots.list();
-        let collected = match self.copy_live(&state, &picked, &snapshots, Where::LessIs, &mut trace)
-        {
-            Err(Error::Corruption { .. } | Error::Io { op: "read", .. }) => {
-                self.copy_live(&state, &picked, &snapshots, Where::Tables, &mut trace)?
+        let mut copy = |place| self.copy_live(&state, &picked, &snapshots, place, &mut trace);
+        let copied = match copy(Where::LessIs) {
+            // A damaged record may be of dead values.
+            Err(failed) if failed.is_damage() && failed.concerns.is_empty() => copy(Where::Tables),
+            copied => copied,
+        };
+        let collected = match copied {
+            Err(failed) if failed.is_damage() && !failed.concerns.is_empty() => {
+                self.leave_out(failed, &state);
+                return Ok(true);
             }
-            copied => copied?,
+            copied => copied.map_err(|failed| failed.error)?,
         };
         let installed = self.install_collected(&state, &picked, &collected);
         // After a failed sync of the manifest, it may name the new segment.
@@ -78,7 +87,7 @@ impl Inner {
         snapshots: &[SeqNo],
         place: Where,
         trace: &mut Trace<'_>,
-    ) -> Result<Collected> {
+    ) -> Result<Collected, Failed> {
         let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
         let writer = CollectedWriter::new(self.pool.files().clone(), number, self.salts.next())?;
         let mut collector = Collector::new(self, state, snapshots, writer);
@@ -91,9 +100,32 @@ impl Inner {
         Ok(collected)
     }
 
-    /// The closed segments, but for those that were collected and have lost no value since.
+    /// Leaves segments as they are in which a live value can't be read.
+    fn leave_out(&self, failed: Failed, state: &ReadState) {
+        let mut unreadable = self.unreadable.lock();
+        unreadable.retain(|&number, _| state.version.segments.get(number).is_some());
+        unreadable.extend(failed.concerns.iter().map(|&number| (number, failed.error.to_string())));
+        drop(unreadable);
+        self.refresh_pressure();
+    }
+
+    /// Why a segment of a state is not collected, if one is so.
+    pub(super) fn unreadable_cause(&self, state: &ReadState) -> Option<String> {
+        let unreadable = self.unreadable.lock();
+        let mut left_out = state.version.segments.kept();
+        left_out.find_map(|kept| {
+            let cause = unreadable.get(&kept.number)?;
+            Some(format!("segment {} is not collected: {cause}", kept.number))
+        })
+    }
+
+    /// The closed segments, but for those that were collected and have lost no value since, and those in
+    /// which a live value can't be read.
     pub(super) fn collectable(&self, state: &ReadState) -> Vec<SegmentShare> {
         let mut shares = segment_shares(state);
+        let unreadable = self.unreadable.lock();
+        shares.retain(|share| !unreadable.contains_key(&share.number));
+        drop(unreadable);
         let collected_values = self.collected_values.lock();
         let referred = |number| state.version.segments.live(number).count;
         shares.retain(|share| collected_values.get(&share.number) != Some(&referred(share.number)));

@@ -95,6 +95,9 @@ pub(crate) struct Inner {
     /// Of each collected segment, how many values were referred to when it was made. Until one of
     /// them dies, collecting it again gains nothing, however small its values are beside their records.
     pub(super) collected_values: Mutex<HashMap<u64, u64>>,
+    /// Segments in which a live value can't be read, or can't be told, and why: they are left as they are until
+    /// the store is opened again, or somebody asks for a compaction.
+    pub(super) unreadable: Mutex<HashMap<u64, String>>,
 
     /// Entries that were merged at the cost of reads.
     pub(super) read_credit_spent: AtomicU64,

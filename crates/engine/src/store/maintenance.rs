@@ -76,6 +76,8 @@ impl Inner {
             let done = self.counters.compaction_bytes_read.load(Ordering::Relaxed) - before;
             progress(done.min(total), total);
         }
+        // What could not be read may have been by chance: who asks has it tried again.
+        self.unreadable.lock().clear();
         while self.collect_one(true).inspect_err(|error| self.poison_if_sync_failed(error))? {
             self.check_writable()?;
             self.remove_obsolete();

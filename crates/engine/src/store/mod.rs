@@ -402,7 +402,11 @@ impl Inner {
             torn_records: self.opening.torn_records,
             open: self.opening.elapsed,
             replayed_bytes: self.opening.replayed_bytes,
-            background_error: self.retries.failure().map(|error| error.to_string()),
+            background_error: self
+                .retries
+                .failure()
+                .map(|error| error.to_string())
+                .or_else(|| self.unreadable_cause(&state)),
             ..Stats::default()
         };
         self.counters.copy_to(&mut stats);

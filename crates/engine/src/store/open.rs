@@ -107,6 +107,7 @@ impl Inner {
             naming: Mutex::new(()),
             compacting: Mutex::new(()),
             collected_values: Mutex::default(),
+            unreadable: Mutex::default(),
             throttle: Default::default(),
             lag_in_space_bits: AtomicU64::new(0),
             short_since_ns: AtomicU64::new(0),

@@ -113,7 +113,8 @@ pub struct Stats {
     pub open: Duration,
     /// Journal bytes replayed by opening.
     pub replayed_bytes: u64,
-    /// The last failure of background work that is being retried, if it still fails.
+    /// The last failure of background work that is being retried, if it still fails; or why a journal segment
+    /// is left as it is, whose live values can't all be read.
     pub background_error: Option<String>,
 }
 

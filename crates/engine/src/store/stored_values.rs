@@ -49,6 +49,29 @@ pub(super) enum Where {
     Tables,
 }
 
+/// Why not every value could be told of.
+#[derive(Debug)]
+pub(super) struct Failed {
+    /// What went wrong.
+    pub(super) error: Error,
+    /// The segments whose live values are not all known, or can't all be read. None where records were looked
+    /// at: the tables may tell, and what could not be read may be dead.
+    pub(super) concerns: Vec<u64>,
+}
+
+impl Failed {
+    /// Whether something could not be read, or is not what was written.
+    pub(super) fn is_damage(&self) -> bool {
+        matches!(self.error, Error::Corruption { .. } | Error::Io { op: "read", .. })
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed { error, concerns: Vec::new() }
+    }
+}
+
 /// Tells of every value in the segments `picked` that a table may point at, segment by segment from the
 /// front to the end. `Busy` once `cancel` is set. Requires: they are closed segments of the state.
 pub(super) fn each(
@@ -57,12 +80,15 @@ pub(super) fn each(
     place: Where,
     cancel: &AtomicBool,
     tell: &mut dyn FnMut(&StoredValue<'_>) -> Result<()>,
-) -> Result<()> {
+) -> Result<(), Failed> {
     let names = names(state, picked);
     if place == Where::Tables || is_less_in_tables(state, picked, &names) {
         return each_of_tables(state, &names, cancel, tell);
     }
-    picked.iter().try_for_each(|&number| each_of_records(segment(state, number), cancel, tell))
+    for &number in picked {
+        each_of_records(segment(state, number), cancel, tell)?;
+    }
+    Ok(())
 }
 
 fn segment(state: &ReadState, number: u64) -> &Arc<Segment> {
@@ -154,18 +180,27 @@ fn each_of_tables(
     names: &BTreeSet<u64>,
     cancel: &AtomicBool,
     tell: &mut dyn FnMut(&StoredValue<'_>) -> Result<()>,
-) -> Result<()> {
+) -> Result<(), Failed> {
     let (mut gathered, mut keys) = (Vec::new(), Vec::new());
     for table in pointing_into(state, names) {
-        gather(table, state, names, cancel, &mut gathered, &mut keys)?;
+        let done = gather(table, state, names, cancel, &mut gathered, &mut keys);
+        done.map_err(|error| Failed { error, concerns: pointed_at(table, state, names) })?;
     }
     gathered.sort_unstable_by_key(|value| (value.pointer.segment, value.pointer.offset));
     for Gathered { pointer, key, seqno } in gathered {
         check(cancel)?;
         let segment = segment(state, pointer.segment);
-        tell(&StoredValue { segment, pointer, key: &keys[key], seqno })?;
+        let told = tell(&StoredValue { segment, pointer, key: &keys[key], seqno });
+        told.map_err(|error| Failed { error, concerns: vec![pointer.segment] })?;
     }
     Ok(())
+}
+
+/// The segments that answer for what a table points at by these names.
+fn pointed_at(table: &LiveTable, state: &ReadState, names: &BTreeSet<u64>) -> Vec<u64> {
+    let named = table.properties.segment_refs.iter().map(|named| named.segment);
+    let named = named.filter(|named| names.contains(named));
+    named.map(|named| state.version.segments.answering(named)).collect()
 }
 
 /// Gathers what the visible entries of a table point at in the segments.
@@ -345,7 +380,7 @@ mod tests {
         let cancel = AtomicBool::new(true);
         for number in picked(&state) {
             let ended = each(&state, &[number], Where::LessIs, &cancel, &mut |_| Ok(()));
-            assert!(matches!(ended, Err(Error::Busy)));
+            assert!(matches!(ended, Err(Failed { error: Error::Busy, .. })));
         }
     }
 }

@@ -282,3 +282,84 @@ fn impossible_settings_are_told_and_none_of_the_shared_ones_stops_a_writer() {
     }
     check(&store, 2_000, 400);
 }
+
+/// The segments in which the value of a key stands, and where.
+fn places(fs: &MemoryFileSystem, at: u32) -> Vec<(String, u64)> {
+    let wanted = value(at, 64);
+    let place = |name: String| {
+        let file = fs.open_read(&Path::new("/s").join(&name)).unwrap();
+        let bytes = file.read_new_at(0, file.len().unwrap() as usize).unwrap();
+        let found = bytes.windows(wanted.len()).position(|window| window == wanted)?;
+        Some((name, found as u64))
+    };
+    journals(fs).into_iter().filter_map(place).collect()
+}
+
+/// A live value that can't be read has its segment stay as it is. No other segment was collected either, and
+/// each compaction that was asked for failed.
+#[test]
+fn a_damaged_live_value_ends_collection_of_its_segment_alone() {
+    // With so many entries the records are fewer to look at, without them the tables.
+    for small in [0..60_000u32, 0..0] {
+        let fs = MemoryFileSystem::new();
+        let open = || {
+            let (shared, _) = resources(Arc::new(fs.clone()));
+            Store::open_with("/s", Options { background: false, ..options() }, shared).unwrap()
+        };
+        let store = open();
+        for at in 0..1000 {
+            store.put(&u32::to_be_bytes(at), &value(at, 4000)).unwrap();
+        }
+        for at in small {
+            store.put(&[b"small", &at.to_be_bytes()[..]].concat(), b"value").unwrap();
+        }
+        store.flush().unwrap();
+        store.close().unwrap();
+        drop(store);
+        const DAMAGED: u32 = 300;
+        let [(damaged, offset)] = &places(&fs, DAMAGED)[..] else { panic!("it stands once") };
+        let flip = || {
+            let file = fs.open(&Path::new("/s").join(damaged)).unwrap();
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, *offset).unwrap();
+            file.write_all_at(&[byte[0] ^ 1], *offset).unwrap();
+        };
+        flip();
+        let store = open();
+        // Few of the first values stay.
+        for at in (0..1000).filter(|at| at % 20 > 0) {
+            store.put(&u32::to_be_bytes(at), &value(at, 4000)).unwrap();
+        }
+        let check_all = |store: &Store| {
+            for at in 0..1000 {
+                match store.get(&u32::to_be_bytes(at)) {
+                    Err(Error::Corruption { file, .. }) if at == DAMAGED => {
+                        assert!(file.ends_with(damaged), "{file:?}");
+                    }
+                    found => assert!(found.unwrap().unwrap() == value(at, 4000), "{at}"),
+                }
+            }
+        };
+        for _ in 0..2 {
+            store.compact(None, None, &mut |_, _| {}).unwrap();
+            check_all(&store);
+        }
+        let stats = store.stats();
+        assert!(stats.collections >= 6, "{} segments were collected", stats.collections);
+        let cause = stats.background_error.expect("a segment is not collected");
+        assert!(cause.contains("is not collected") && cause.contains(damaged), "{cause}");
+        store.close().unwrap();
+        drop(store);
+        let store = open();
+        check_all(&store);
+        store.close().unwrap();
+        drop(store);
+        // Nothing of the segment was lost.
+        flip();
+        let store = open();
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+        check(&store, 1000, 4000);
+        assert_eq!(store.stats().background_error, None);
+        assert!(!journals(&fs).contains(damaged), "it was collected with what is live in it");
+    }
+}
