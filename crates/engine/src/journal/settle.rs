@@ -83,10 +83,15 @@ pub fn copy_segment(files: &JournalFiles, segment: &Segment, end: u64, to: &Path
     let source = files.fs.open_read(segment.path());
     let source = source.map_err(|source| Error::io("open", segment.path(), source))?;
     let target = files.fs.create(to).map_err(|source| Error::io("create", to, source))?;
-    copy(source.as_ref(), segment.path(), 0..end, target.as_ref(), to, 0)?;
-    let header = SegmentHeader { file_bytes: end, ..*segment.header() };
-    target.write_all_at(&header.encode(), 0).map_err(|source| Error::io("write", to, source))?;
-    target.sync_data().map_err(|source| Error::io("sync", to, source))
+    let fill = || {
+        copy(source.as_ref(), segment.path(), 0..end, target.as_ref(), to, 0)?;
+        let header = SegmentHeader { file_bytes: end, ..*segment.header() };
+        target
+            .write_all_at(&header.encode(), 0)
+            .map_err(|source| Error::io("write", to, source))?;
+        target.sync_data().map_err(|source| Error::io("sync", to, source))
+    };
+    fill().inspect_err(|_| drop(files.fs.remove(to)))
 }
 
 /// Copies the bytes `[begin, end)` of a segment to its `*.torn` file, durably.

@@ -40,6 +40,8 @@ pub struct Manifest {
     snapshot_end: u64,
     /// Below this size it is never rolled.
     roll_bytes_min: u64,
+    /// Nor, after a try that failed, before it has grown to this.
+    retry_end: u64,
     poison: Option<String>,
 }
 
@@ -78,7 +80,7 @@ impl Manifest {
     }
 
     /// Goes on in a new manifest that begins with `snapshot`, made live, durably; the file of the one before,
-    /// which may be removed. `None`: a new one could not be made, and this one goes on; try again.
+    /// which may be removed. `None`: a new one could not be made, and this one goes on, a mebibyte at least.
     ///
     /// `ReadOnly`: either may be live, and nothing is written any more; reopen.
     pub fn roll(
@@ -92,7 +94,10 @@ impl Manifest {
             Ok(manifest) => manifest,
             Err(error @ Error::Io { op: "sync" | "rename", .. }) => return Err(self.poison(error)),
             // `CURRENT`, which is renamed last, still names this one.
-            Err(_) => return Ok(None),
+            Err(_) => {
+                self.retry_end = self.end + self.roll_bytes_min;
+                return Ok(None);
+            }
         };
         manifest.roll_bytes_min = self.roll_bytes_min;
         Ok(Some(std::mem::replace(self, manifest).path))
@@ -116,7 +121,8 @@ impl Manifest {
     /// Whether a new manifest would be much smaller: this one is at least 1 MiB and twice what it
     /// began with.
     pub fn should_roll(&self) -> bool {
-        self.end >= self.roll_bytes_min.max(self.snapshot_end.saturating_mul(2))
+        let least = self.roll_bytes_min.max(self.snapshot_end.saturating_mul(2));
+        self.end >= least.max(self.retry_end)
     }
 
     /// Has manifests rolled from this size on.
@@ -166,6 +172,7 @@ impl Manifest {
             end,
             snapshot_end: end,
             roll_bytes_min: ROLL_BYTES_MIN,
+            retry_end: 0,
             poison: None,
         };
         manifest.mark();

@@ -22,39 +22,40 @@ const SHARE: u64 = 5;
 
 impl Table {
     /// From when on, in milliseconds since the Unix epoch, a fifth of the table has expired, values in the
-    /// journal included, about; `u64::MAX` where that never comes. What can't be read doesn't count.
+    /// journal included, about; `u64::MAX` where that never comes. An error if a block can't be read.
     ///
     /// The first call reads up to 32 blocks.
-    pub fn largely_expired_at_ms(self: &Arc<Self>) -> u64 {
+    pub fn largely_expired_at_ms(self: &Arc<Self>) -> Result<u64> {
+        if let Some(known) = self.largely_expired_if_known() {
+            return Ok(known);
+        }
+        let moment = moment_of(self.sample()?);
+        Ok(*self.largely_expired.get_or_init(|| moment))
+    }
+
+    /// The same, if no block has to be read for it.
+    pub(crate) fn largely_expired_if_known(&self) -> Option<u64> {
         let properties = self.properties();
+        let all_at_once = properties.expires_at_ms_min == properties.expires_at_ms_max
+            && properties.expiring == properties.entries;
         match properties.expiring {
-            0 => u64::MAX,
-            _ if properties.expires_at_ms_min == properties.expires_at_ms_max
-                && properties.expiring == properties.entries =>
-            {
-                properties.expires_at_ms_max
-            }
-            _ => *self.largely_expired.get_or_init(|| moment_of(self.sample())),
+            0 => Some(u64::MAX),
+            _ if all_at_once => Some(properties.expires_at_ms_max),
+            _ => self.largely_expired.get().copied(),
         }
     }
 
-    /// The same, if it was looked into.
-    pub(crate) fn largely_expired_if_known(&self) -> Option<u64> {
-        self.largely_expired.get().copied()
-    }
-
     /// Of some entries: when they expire, and their bytes.
-    fn sample(self: &Arc<Self>) -> Vec<(u64, u64)> {
+    fn sample(self: &Arc<Self>) -> Result<Vec<(u64, u64)>> {
         let all = self.block_count();
         let count = all.min(BLOCKS);
         let mut sampled = Vec::new();
         for nth in 0..count {
             if let Some(start) = self.boundary_keys().nth(nth * all / count) {
-                // A block that can't be read is for a merge to tell of.
-                let _ = self.sample_from(start, &mut sampled);
+                self.sample_from(start, &mut sampled)?;
             }
         }
-        sampled
+        Ok(sampled)
     }
 
     fn sample_from(self: &Arc<Self>, start: &[u8], sampled: &mut Vec<(u64, u64)>) -> Result<()> {

@@ -54,7 +54,7 @@ impl Inner {
         };
         let collected = match copied {
             Err(failed) if failed.is_damage() && !failed.concerns.is_empty() => {
-                self.leave_out(failed, &state);
+                self.leave_out(&failed, &state);
                 return Ok(true);
             }
             copied => copied.map_err(|failed| failed.error)?,
@@ -72,6 +72,7 @@ impl Inner {
         let referred = self.state.load().version.segments.live(number).count;
         let mut collected_values = self.collected_values.lock();
         collected_values.retain(|number, _| !picked.contains(number));
+        self.segments_avoided.forget(|number| picked.contains(number));
         collected_values.insert(number, referred);
         drop(collected_values);
         add(&self.counters.collections, picked.len() as u64);
@@ -100,32 +101,22 @@ impl Inner {
         Ok(collected)
     }
 
-    /// Leaves segments as they are in which a live value can't be read.
-    fn leave_out(&self, failed: Failed, state: &ReadState) {
-        let mut unreadable = self.unreadable.lock();
-        unreadable.retain(|&number, _| state.version.segments.get(number).is_some());
-        unreadable.extend(failed.concerns.iter().map(|&number| (number, failed.error.to_string())));
-        drop(unreadable);
+    /// Leaves segments as they are, for a while, in which a live value can't be read.
+    fn leave_out(&self, failed: &Failed, state: &ReadState) {
+        let now_ns = self.resources.clock.steady_ns();
+        self.segments_avoided.forget(|&number| state.version.segments.get(number).is_none());
+        for &number in &failed.concerns {
+            self.segments_avoided.note(number, &failed.error, now_ns);
+        }
         self.refresh_pressure();
-    }
-
-    /// Why a segment of a state is not collected, if one is so.
-    pub(super) fn unreadable_cause(&self, state: &ReadState) -> Option<String> {
-        let unreadable = self.unreadable.lock();
-        let mut left_out = state.version.segments.kept();
-        left_out.find_map(|kept| {
-            let cause = unreadable.get(&kept.number)?;
-            Some(format!("segment {} is not collected: {cause}", kept.number))
-        })
     }
 
     /// The closed segments, but for those that were collected and have lost no value since, and those in
     /// which a live value can't be read.
     pub(super) fn collectable(&self, state: &ReadState) -> Vec<SegmentShare> {
         let mut shares = segment_shares(state);
-        let unreadable = self.unreadable.lock();
-        shares.retain(|share| !unreadable.contains_key(&share.number));
-        drop(unreadable);
+        let avoided = self.segments_avoided.list();
+        shares.retain(|share| !avoided.contains(&share.number));
         let collected_values = self.collected_values.lock();
         let referred = |number| state.version.segments.live(number).count;
         shares.retain(|share| collected_values.get(&share.number) != Some(&referred(share.number)));

@@ -1,18 +1,20 @@
 //! Compactions: running what [`pick`] chose.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::avoided::is_damage;
 use super::inner::Inner;
 use super::stats::add;
 use super::tree::table_meta;
 use crate::compaction::job::{self, Job};
 use crate::compaction::output::OutputTable;
 use crate::compaction::pick::{self, Choice, Merge, PickOptions, Reason, Slice};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file_name;
 use crate::key::SeqNo;
 use crate::stages::{Stage, Stopwatch, Trace};
@@ -24,6 +26,9 @@ pub(super) const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// Places inside a table where a job's slice may end.
 const BOUNDARIES_PER_TABLE: usize = 16;
+
+/// Tables of which one pick reads some blocks.
+const LOOKS: u32 = 16;
 
 /// How a compaction went.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +45,9 @@ impl Inner {
         let mut trace = self.recorder.begin_rare();
         let version = self.state.load().version.clone();
         let snapshots = self.snapshots.list();
+        let looks = Cell::new(if manual.is_some() { u32::MAX } else { LOOKS });
         let options = PickOptions {
+            looks: &looks,
             level_runs_max: self.options.level_runs_max,
             level0_runs_max: self.options.runs_max(0),
             job_bytes_max: self.options.compaction_job_bytes_max,
@@ -50,7 +57,8 @@ impl Inner {
             reads_paid: self.ask_read_credit(idle),
             idle,
             hidden: &|little| self.hidden_once(&version, little),
-            busy: &[],
+            // As if they were under way: the others go on.
+            busy: &self.merges_avoided.list(),
             manual,
             boundaries: &boundaries,
             range_tombstones: &|table| table.range_tombstones().collect(),
@@ -58,6 +66,8 @@ impl Inner {
         let choice = pick::pick(&version, &options);
         trace.lap(Stage::CompactionPick);
         let edit = match choice {
+            // Who closes the store, or has something to merge, comes in between.
+            Choice::DoNothing if looks.get() == 0 => return Ok(Compacted::Job(None)),
             Choice::DoNothing => return Ok(Compacted::Nothing),
             Choice::Move(moved) => moved.edit(moved.run.id(|| self.take_number())),
             Choice::Drop(drop) => drop.edit(),
@@ -66,7 +76,12 @@ impl Inner {
                 if merge.reason == Reason::Idle && self.flush_more_than(0) {
                     return Ok(Compacted::Nothing);
                 }
-                self.merge(&merge, &snapshots, &mut trace)?;
+                let merged = self.merge(&merge, &snapshots, &mut trace);
+                let is_manual = options.manual.is_some();
+                match merged {
+                    Err(error) if !is_manual && is_damage(&error) => self.avoid(&merge, &error),
+                    merged => merged?,
+                }
                 return Ok(Compacted::Job(merge.slice.end));
             }
         };
@@ -75,6 +90,13 @@ impl Inner {
         trace.total(Stage::CompactionTotal);
         let start = options.manual.and_then(|slice| slice.start);
         Ok(Compacted::Job(Some(start.unwrap_or_default())))
+    }
+
+    /// Leaves a merge undone, for a while, that met damage in what it read.
+    fn avoid(&self, merge: &Merge, error: &Error) {
+        // It makes no run that another could go on.
+        let job = merge.in_flight(0);
+        self.merges_avoided.note(job, error, self.resources.clock.steady_ns());
     }
 
     fn merge(&self, merge: &Merge, snapshots: &[SeqNo], trace: &mut Trace<'_>) -> Result<()> {
@@ -123,6 +145,7 @@ impl Inner {
         installed?;
         trace.lap(Stage::CompactionInstall);
         trace.total(Stage::CompactionTotal);
+        self.merges_avoided.forget(|job| merge.slice.contains(&job.slice));
         self.spend_read_credit(result.entries_in);
         add(&self.counters.compactions, 1);
         add(&self.counters.compaction_bytes_read, merge.input_bytes());

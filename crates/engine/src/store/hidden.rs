@@ -29,10 +29,9 @@ const ENTRIES_PER_PLACE: usize = 8;
 const OVERHEAD_BYTES: u64 = 16;
 
 impl Inner {
-    /// As `hidden`, looked into once for each version, and again when more of a table has
-    /// expired. What
-    /// can't be read is for a merge to tell of, so it counts as hidden. Requires: of one version always with
-    /// the same `little`.
+    /// As `hidden`, looked into once for each version, and again when more of a table has expired. What can't be
+    /// read is for a merge to tell of, so it counts as hidden. Requires: of one version always with the same
+    /// `little`.
     pub(super) fn hidden_once(&self, version: &Arc<Version>, little: Hidden) -> Hidden {
         let now_ms = self.resources.clock.now_ms();
         let mut known = self.hidden_of.lock();

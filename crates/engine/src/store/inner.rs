@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::avoided::Avoided;
 use super::current_state::CurrentState;
 use super::retries::Retries;
 use super::snapshot::SnapshotList;
 use super::state::ReadState;
 use super::stats::Counters;
 use crate::collection;
-use crate::compaction::pick::Hidden;
+use crate::compaction::pick::{Hidden, InFlight};
 use crate::error::{Error, Result};
 use crate::journal::{JournalPosition, JournalWriter, LogSegment, Segment, SegmentPool, SyncState};
 use crate::lock;
@@ -95,9 +96,10 @@ pub(crate) struct Inner {
     /// Of each collected segment, how many values were referred to when it was made. Until one of
     /// them dies, collecting it again gains nothing, however small its values are beside their records.
     pub(super) collected_values: Mutex<HashMap<u64, u64>>,
-    /// Segments in which a live value can't be read, or can't be told, and why: they are left as they are until
-    /// the store is opened again, or somebody asks for a compaction.
-    pub(super) unreadable: Mutex<HashMap<u64, String>>,
+    /// Segments in which a live value can't be read, or can't be told: they are not collected.
+    pub(super) segments_avoided: Avoided<u64>,
+    /// Merges that met damage in what they read.
+    pub(super) merges_avoided: Avoided<InFlight>,
 
     /// Entries that were merged at the cost of reads.
     pub(super) read_credit_spent: AtomicU64,

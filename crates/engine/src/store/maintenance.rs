@@ -58,6 +58,9 @@ impl Inner {
     ) -> Result<()> {
         self.flush_all()?;
         let _compacting = self.compacting.lock();
+        // What could not be read may have been by chance: who asks has it tried again.
+        self.merges_avoided.forget(|_| true);
+        self.segments_avoided.forget(|_| true);
         let total = self.state.load().version.table_bytes();
         let before = self.counters.compaction_bytes_read.load(Ordering::Relaxed);
         progress(0, total);
@@ -76,17 +79,18 @@ impl Inner {
             let done = self.counters.compaction_bytes_read.load(Ordering::Relaxed) - before;
             progress(done.min(total), total);
         }
-        // What could not be read may have been by chance: who asks has it tried again.
-        self.unreadable.lock().clear();
         while self.collect_one(true).inspect_err(|error| self.poison_if_sync_failed(error))? {
             self.check_writable()?;
             self.remove_obsolete();
         }
         self.remove_obsolete();
-        self.retries.note_success(Task::Merge);
         self.retries.note_success(Task::Collect);
+        if start.is_none() && end.is_none() {
+            self.retries.note_success(Task::Merge);
+        }
         progress(total, total);
-        Ok(())
+        // All others were collected.
+        self.segments_avoided.first().map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// Makes a consistent copy of the store in a new directory by hard links.
@@ -97,41 +101,47 @@ impl Inner {
     pub(super) fn checkpoint(&self, dir: &Path) -> Result<()> {
         self.check_writable()?;
         let fs = &self.resources.fs;
-        if fs.exists(dir).map_err(Inner::io("look up", dir))?
-            && !fs.list(dir).map_err(Inner::io("list", dir))?.is_empty()
-        {
-            return Err(Error::InvalidArgument(format!("{} is not empty", dir.display())));
+        if fs.exists(dir).map_err(Inner::io("look up", dir))? {
+            self.check_empty(dir)?;
         }
         fs.create_dir_all(dir).map_err(Inner::io("create", dir))?;
         self.flush_all()?;
         self.sync_all()?;
-        self.link_into(dir).inspect_err(|_| self.remove_checkpoint(dir))
+        let mut made = Vec::new();
+        self.link_into(dir, &mut made).inspect_err(|_| {
+            // Links keep what they link to on the disk. What can't be removed the next try tells of: the
+            // directory isn't empty.
+            made.iter().for_each(|path| drop(self.resources.fs.remove(path)));
+        })
     }
 
-    /// Removes what a checkpoint that failed has made: links keep what they link to on the disk.
-    fn remove_checkpoint(&self, dir: &Path) {
-        let names = self.resources.fs.list(dir).unwrap_or_default();
-        for name in names.iter().filter(|name| file_name::parse(name).is_some()) {
-            // One that can't be removed is told of by the next try: the directory isn't empty.
-            let _ = self.resources.fs.remove(&dir.join(name));
+    fn check_empty(&self, dir: &Path) -> Result<()> {
+        match self.resources.fs.list(dir).map_err(Inner::io("list", dir))?.is_empty() {
+            true => Ok(()),
+            false => Err(Error::InvalidArgument(format!("{} is not empty", dir.display()))),
         }
     }
 
-    /// Links or copies into an empty directory what the tree names, and writes its manifest.
-    fn link_into(&self, dir: &Path) -> Result<()> {
+    /// Links or copies into an empty directory what the tree names, and writes its manifest; tells of each file
+    /// that it made.
+    fn link_into(&self, dir: &Path, made: &mut Vec<PathBuf>) -> Result<()> {
         let fs = &self.resources.fs;
         let tree = self.tree.lock();
+        // Another checkpoint into it may have been faster.
+        self.check_empty(dir)?;
         let state = self.state.load_full();
         for (_, table) in state.version.tables() {
             let (from, to) =
                 (file_name::table(&self.dir, table.number), file_name::table(dir, table.number));
             fs.hard_link(&from, &to).map_err(Inner::io("link", &to))?;
+            made.push(to);
         }
         let mut edit = state.version.to_edit();
         for kept in state.version.segments.kept() {
             let (from, to) =
                 (file_name::segment(&self.dir, kept.number), file_name::segment(dir, kept.number));
             fs.hard_link(&from, &to).map_err(Inner::io("link", &to))?;
+            made.push(to);
             if let Some(SegmentEntry::Direct(segment)) = state.segments.by_number.get(&kept.number)
             {
                 segment.forbid_recycling();
@@ -145,11 +155,15 @@ impl Inner {
         if let Some(segment) = first {
             let to = file_name::segment(dir, replay_from.segment);
             copy_segment(self.pool.files(), &segment, replay_from.offset, &to)?;
+            made.push(to);
         }
         edit.journal_synced = Some(replay_from);
         edit.journal_newest = None;
         let number = self.take_number();
         edit.next_file_number = Some(number + 1);
+        made.push(file_name::manifest(dir, number));
+        made.push(file_name::temporary(dir, "CURRENT"));
+        made.push(file_name::current(dir));
         Manifest::create(&**fs, dir, number, &edit)?;
         drop(tree);
         Ok(())

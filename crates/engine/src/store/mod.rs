@@ -2,7 +2,8 @@
 //!
 //! [`Store`] is a handle; the parts are in `inner`, the paths in a file each: `write`, `read`,
 //! `cursor`, `range`, `durability`, `flushing`, `compacting`, `collecting`, `maintenance`; `tree` is where
-//! they meet, `background` is what the threads call, and `retries` says when what failed is tried again.
+//! they meet, `background` is what the threads call, and `retries` and `avoided` say when what failed is tried
+//! again.
 
 #[cfg(test)]
 mod stage_tests;
@@ -16,6 +17,7 @@ mod cursor;
 mod range;
 mod snapshot;
 mod retries;
+mod avoided;
 mod inner;
 mod read;
 mod durability;
@@ -175,8 +177,8 @@ pub struct KeyHead {
 impl Store {
     /// Opens the store in `path`, or makes it, on the machine's disk with `Resources` of its own.
     ///
-    /// `Locked`: somebody has it open. `Corruption`: something that was durable is damaged or missing. `InvalidArgument`: options that
-    /// can't be.
+    /// `Locked`: somebody has it open. `Corruption`: something that was durable is damaged or missing.
+    /// `InvalidArgument`: options that can't be.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
         // Before threads are started for it.
         options.check()?;
@@ -385,6 +387,11 @@ impl Store {
     }
 }
 
+/// That a segment is not collected, and why.
+fn uncollected((number, error): (u64, Error)) -> String {
+    format!("segment {number} is not collected: {error}")
+}
+
 impl Inner {
     fn stats(&self) -> Stats {
         let state = self.state.load();
@@ -406,7 +413,8 @@ impl Inner {
                 .retries
                 .failure()
                 .map(|error| error.to_string())
-                .or_else(|| self.unreadable_cause(&state)),
+                .or_else(|| self.merges_avoided.first().map(|(_, error)| error.to_string()))
+                .or_else(|| self.segments_avoided.first().map(uncollected)),
             ..Stats::default()
         };
         self.counters.copy_to(&mut stats);

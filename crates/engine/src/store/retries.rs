@@ -1,11 +1,12 @@
 //! When background work that failed is tried again.
 //!
-//! 1. Each task waits for itself: a merge that meets a damaged block holds up no flush.
+//! 1. Each task waits for itself: a merge that fails holds up no flush.
 //! 2. After a failure it waits for 200 ms: what was in the way may be gone soon.
-//! 3. After the same failure again it waits four times as long, up to minutes: what is damaged stays so, and
-//!    a merge may have written 256 MiB by the time that it comes to it. What succeeds in between changes
-//!    nothing about that.
+//! 3. After the same failure again it waits four times as long, up to seconds: a merge may have written
+//!    256 MiB by the time that it comes to it. What succeeds in between changes nothing about that.
 //! 4. For want of space it never waits longer: somebody may free some at any time.
+//!
+//! A merge or a collection that meets damage in what it reads didn't fail as a task: see `avoided`.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_millis(200);
 const GROWTH: u32 = 4;
 
 /// The longest wait, and that of flushes, which writers may come to wait for.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 const FLUSH_RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 
 /// A failure that didn't come again for this long is forgotten.
@@ -63,10 +64,53 @@ struct Record {
     failure: Option<Error>,
     /// Clock reading before which it is not tried again.
     retry_at_ns: Option<u64>,
-    /// How it last failed, when, and after how long it was tried again.
+    patience: Patience,
+}
+
+/// How something last failed, when, and after how long it was tried again.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Patience {
     cause: String,
     failed_at_ns: u64,
     waited: Duration,
+}
+
+impl Patience {
+    /// Notes a failure, and answers how long to wait: longer, up to `max`, after the same one again.
+    pub(super) fn lose(&mut self, error: &Error, now_ns: u64, max: Duration) -> Duration {
+        self.waited = match error {
+            Error::NoSpace { .. } => RETRY_AFTER,
+            _ if self.is_of(error) && self.is_fresh(now_ns) => (self.waited * GROWTH).min(max),
+            _ => RETRY_AFTER,
+        };
+        (self.cause, self.failed_at_ns) = (cause_of(error), now_ns);
+        self.waited
+    }
+
+    /// Whether the last failure is remembered.
+    pub(super) fn is_fresh(&self, now_ns: u64) -> bool {
+        Duration::from_nanos(now_ns.saturating_sub(self.failed_at_ns)) <= REMEMBERED
+    }
+
+    /// The last wait.
+    pub(super) fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Whether it was lost to the same failure.
+    pub(super) fn is_of(&self, error: &Error) -> bool {
+        self.cause == cause_of(error)
+    }
+}
+
+/// What two failures of the same cause have in common: each try writes another file.
+fn cause_of(error: &Error) -> String {
+    match error {
+        Error::Io { op, source, .. } if !matches!(*op, "read" | "open" | "map") => {
+            format!("{op}: {source}")
+        }
+        error => error.to_string(),
+    }
 }
 
 /// The tasks that failed.
@@ -76,17 +120,9 @@ pub(super) struct Retries(Mutex<[Record; TASKS.len()]>);
 impl Retries {
     /// Notes that a task failed: it waits from now on.
     pub(super) fn note_failure(&self, task: Task, error: &Error, now_ns: u64) {
-        let cause = error.to_string();
         let record = &mut self.0.lock()[task as usize];
-        let since = Duration::from_nanos(now_ns.saturating_sub(record.failed_at_ns));
-        let is_same = record.cause == cause && since <= REMEMBERED;
-        record.waited = match error {
-            Error::NoSpace { .. } => RETRY_AFTER,
-            _ if is_same => (record.waited * GROWTH).min(task.retry_after_max()),
-            _ => RETRY_AFTER,
-        };
-        record.retry_at_ns = Some(now_ns + record.waited.as_nanos() as u64);
-        (record.cause, record.failed_at_ns) = (cause, now_ns);
+        let wait = record.patience.lose(error, now_ns, task.retry_after_max());
+        record.retry_at_ns = Some(now_ns + wait.as_nanos() as u64);
         record.failure = Some(error.clone());
     }
 
@@ -161,8 +197,12 @@ mod tests {
     #[test]
     fn the_same_failure_again_is_waited_for_ever_longer() {
         let same = vec![damage(1); 8];
-        let growing = [200, 800, 3200, 12_800, 51_200, 204_800, 300_000, 300_000];
-        assert_eq!(waits(Task::Merge, &same), growing);
+        assert_eq!(waits(Task::Merge, &same[..5]), [200, 800, 3200, 10_000, 10_000]);
+        let write = |number: u64| {
+            let path = format!("{number:06}.sst");
+            Error::io("write", Path::new(&path), std::io::Error::from_raw_os_error(5))
+        };
+        assert_eq!(waits(Task::Merge, &[write(1), write(2), write(3)]), [200, 800, 3200]);
         assert_eq!(waits(Task::Flush, &same[..5]), [200, 800, 3200, 5000, 5000]);
         let no_space = Error::NoSpace { path: "table".into() };
         assert_eq!(waits(Task::Merge, &vec![no_space; 5]), [200; 5]);

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::avoided::is_damage;
 use super::state::{ReadState, SegmentEntry};
 use crate::error::{Error, Result};
 use crate::head::{BodyRef, ValuePointer};
@@ -62,7 +63,7 @@ pub(super) struct Failed {
 impl Failed {
     /// Whether something could not be read, or is not what was written.
     pub(super) fn is_damage(&self) -> bool {
-        matches!(self.error, Error::Corruption { .. } | Error::Io { op: "read", .. })
+        is_damage(&self.error)
     }
 }
 

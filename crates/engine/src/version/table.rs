@@ -4,6 +4,7 @@
 //! stays in its run with its smallest bound raised to that end. So what is visible of a table may be
 //! narrower than its file; nothing outside the visible bounds may be read.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -124,15 +125,22 @@ impl LiveTable {
         self.table.as_ref().expect("a table that is read is open")
     }
 
-    /// Whether so much has expired that it should be written anew; of what wasn't opened, all that expires.
-    pub fn is_largely_expired(&self, now_ms: u64) -> bool {
+    /// Whether so much has expired that it should be written anew. It takes one of `looks` to find out for the
+    /// first time, and without one, or where that can't be read, the answer is no until all has.
+    pub fn is_largely_expired(&self, now_ms: u64, looks: &Cell<u32>) -> bool {
         let Properties { expiring, expires_at_ms_min, expires_at_ms_max, .. } = *self.properties;
-        let has_begun = expiring > 0 && expires_at_ms_min <= now_ms;
-        let is_enough = || match &self.table {
-            Some(table) => table.largely_expired_at_ms() <= now_ms,
-            None => false,
+        let is_enough = |table: &Arc<Table>| {
+            let known = table.largely_expired_if_known();
+            let at_ms = known.or_else(|| {
+                let left = looks.get().checked_sub(1)?;
+                let at_ms = table.largely_expired_at_ms().ok()?;
+                looks.set(left);
+                Some(at_ms)
+            });
+            at_ms.is_some_and(|at_ms| at_ms <= now_ms)
         };
-        has_begun && (expires_at_ms_max <= now_ms || is_enough())
+        let has_begun = expiring > 0 && expires_at_ms_min <= now_ms;
+        has_begun && (expires_at_ms_max <= now_ms || self.table.as_ref().is_some_and(is_enough))
     }
 
     /// When some of it expires that it matters to look at again.

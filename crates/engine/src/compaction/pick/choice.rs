@@ -21,6 +21,17 @@ impl Slice {
         table.overlaps(self.start.as_deref(), self.end.as_deref())
     }
 
+    /// Whether all keys of another are in it.
+    pub fn contains(&self, other: &Slice) -> bool {
+        let ends_behind = match (&self.end, &other.end) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(end), Some(other)) => end >= other,
+        };
+        // Without a start it begins before all.
+        self.start <= other.start && ends_behind
+    }
+
     /// The tables of `run` that show a key of the slice.
     pub fn tables<'v>(&self, run: &'v Run) -> &'v [Arc<LiveTable>] {
         run.overlapping(self.start.as_deref(), self.end.as_deref())

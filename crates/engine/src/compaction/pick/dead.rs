@@ -44,7 +44,7 @@ pub(super) fn has_garbage(table: &LiveTable, options: &PickOptions<'_>) -> bool 
         properties.tombstones > 0
             || properties.range_tombstones > 0
             || properties.entries > properties.keys
-            || table.is_largely_expired(options.now_ms)
+            || table.is_largely_expired(options.now_ms, options.looks)
     };
     let needed = options.snapshots.iter().any(|&snapshot| snapshot < properties.seqno_max);
     table.is_clipped() || !needed && dead()

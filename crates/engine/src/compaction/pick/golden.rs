@@ -204,6 +204,7 @@ fn check(input: &str, expected: &str) {
     }
     let version = drawing.version();
     let options = PickOptions {
+        looks: &Cell::new(0),
         level_runs_max,
         level0_runs_max: level0_runs_max.unwrap_or(level_runs_max),
         job_bytes_max,

@@ -22,6 +22,8 @@ mod golden;
 #[cfg(test)]
 mod simulation;
 
+use std::cell::Cell;
+
 use bytes::Bytes;
 
 pub use choice::{Choice, Drop, InFlight, Merge, MergeInput, Move, OutputRun, Reason, Slice};
@@ -84,6 +86,8 @@ pub struct PickOptions<'a> {
     pub snapshots: &'a [SeqNo],
     /// Now, in milliseconds since the Unix epoch.
     pub now_ms: u64,
+    /// Tables that may be looked into for what of them has expired. None left: pick again, there is more to see.
+    pub looks: &'a Cell<u32>,
     /// Entries that may be merged for the sake of reads.
     pub reads_paid: u64,
     /// Whether there is time for what isn't urgent.
@@ -272,8 +276,8 @@ impl<'v, 'o> Picker<'v, 'o> {
     fn garbage(&self) -> Option<Choice> {
         self.version.runs().find_map(|(level, run)| {
             let candidates = run.tables.iter().filter(|table| {
-                dead::has_garbage(table, self.options)
-                    && !dead::has_older(self.version, level, run, table)
+                !dead::has_older(self.version, level, run, table)
+                    && dead::has_garbage(table, self.options)
             });
             candidates.into_iter().find_map(|table| self.rewrite(level, run, table))
         })

@@ -182,6 +182,7 @@ impl Store {
         let snapshots: Vec<_> = self.snapshots.iter().map(|(seqno, _)| *seqno).collect();
         let busy: Vec<_> = self.running.iter().map(|(job, _)| job.clone()).collect();
         let options = PickOptions {
+            looks: &Cell::new(0),
             level_runs_max: RUNS_MAX,
             level0_runs_max: LEVEL0_RUNS_MAX,
             job_bytes_max: 12 * ENTRY_BYTES,

@@ -1,0 +1,118 @@
+//! What met damage, and is left alone for a while, so that the rest goes on.
+//!
+//! What is damaged stays so, mostly, and a merge may have written 256 MiB by the time that it comes to it. So it
+//! is tried again ever more rarely, but for as long as the store is open: a disk may read again what it could not.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::retries::Patience;
+use crate::error::Error;
+
+/// The longest wait.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+
+/// Whether something could not be read, or is not what was written.
+pub(super) fn is_damage(error: &Error) -> bool {
+    matches!(error, Error::Corruption { .. } | Error::Io { op: "read", .. })
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    what: T,
+    error: Error,
+    patience: Patience,
+    /// Clock reading before which it is left alone.
+    retry_at_ns: Option<u64>,
+}
+
+/// What is left alone.
+#[derive(Debug)]
+pub(super) struct Avoided<T>(Mutex<Vec<Entry<T>>>);
+
+impl<T> Default for Avoided<T> {
+    fn default() -> Self {
+        Avoided(Mutex::default())
+    }
+}
+
+impl<T: PartialEq + Clone> Avoided<T> {
+    /// Notes that something met damage: it is left alone from now on.
+    pub(super) fn note(&self, what: T, error: &Error, now_ns: u64) {
+        let mut entries = self.0.lock();
+        // Two merges may come to one damaged block, and the next is not quite the one before.
+        let same = entries.iter().filter(|entry| entry.patience.is_of(error));
+        let most = same.max_by_key(|entry| entry.patience.waited());
+        let mut patience = most.map(|entry| entry.patience.clone()).unwrap_or_default();
+        let wait = patience.lose(error, now_ns, RETRY_AFTER_MAX);
+        entries.retain(|entry| {
+            let is_over = entry.retry_at_ns.is_none() && entry.patience.is_of(error);
+            entry.what != what && !is_over
+        });
+        let retry_at_ns = Some(now_ns + wait.as_nanos() as u64);
+        entries.push(Entry { what, error: error.clone(), patience, retry_at_ns });
+    }
+
+    /// What is left alone now.
+    pub(super) fn list(&self) -> Vec<T> {
+        let entries = self.0.lock();
+        let waiting = entries.iter().filter(|entry| entry.retry_at_ns.is_some());
+        waiting.map(|entry| entry.what.clone()).collect()
+    }
+
+    /// When the first of it is tried again, if there is any.
+    pub(super) fn retry_at_ns(&self) -> Option<u64> {
+        self.0.lock().iter().filter_map(|entry| entry.retry_at_ns).min()
+    }
+
+    /// Ends the waits that are over, and answers whether there were any. What wasn't tried again for minutes is
+    /// forgotten.
+    pub(super) fn end_due(&self, now_ns: u64) -> bool {
+        let mut entries = self.0.lock();
+        entries.retain(|entry| entry.retry_at_ns.is_some() || entry.patience.is_fresh(now_ns));
+        let is_due = |entry: &mut Entry<T>| entry.retry_at_ns.take_if(|at| *at <= now_ns).is_some();
+        entries.iter_mut().filter_map(|entry| is_due(entry).then_some(())).count() > 0
+    }
+
+    /// Forgets what is well, or gone.
+    pub(super) fn forget(&self, is_well: impl Fn(&T) -> bool) {
+        self.0.lock().retain(|entry| !is_well(&entry.what));
+    }
+
+    /// Something of it, and what it met.
+    pub(super) fn first(&self) -> Option<(T, Error)> {
+        self.0.lock().first().map(|entry| (entry.what.clone(), entry.error.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn damage(offset: u64) -> Error {
+        Error::corruption(Path::new("table"), offset, "a wrong checksum")
+    }
+
+    #[test]
+    fn what_meets_damage_again_is_left_alone_for_longer_and_nothing_else_is() {
+        let avoided = Avoided::default();
+        let mut now_ns = 0;
+        avoided.note("other", &damage(7), 250_000_000);
+        for expected_ms in [200, 800, 3200] {
+            avoided.note("this", &damage(1), now_ns);
+            assert!(avoided.list().contains(&"this"));
+            now_ns += expected_ms * 1_000_000;
+            assert!(!avoided.end_due(now_ns - 1) || expected_ms > 200);
+            assert!(avoided.end_due(now_ns) && !avoided.list().contains(&"this"));
+        }
+        assert_eq!(avoided.retry_at_ns(), None);
+        // The same damage may be met by another.
+        avoided.note("that", &damage(1), now_ns);
+        assert_eq!(avoided.retry_at_ns(), Some(now_ns + 12_800_000_000));
+        avoided.forget(|what| *what == "that");
+        assert_eq!(avoided.first().map(|(what, _)| what), Some("other"));
+    }
+}
