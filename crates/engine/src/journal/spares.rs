@@ -238,6 +238,7 @@ impl SegmentPool {
     /// A segment with room for `bytes_min` in all: a spare, or one made on the spot.
     ///
     /// On a full disk the last spare is kept for those who may use the reserve: deletions, and batches that say so.
+    /// They get a smaller segment where there is no room for one of the size wanted.
     pub(super) fn take(&self, bytes_min: u64, may_use_reserve: bool) -> Result<Spare> {
         {
             let mut inner = self.inner.lock();
@@ -253,18 +254,41 @@ impl SegmentPool {
                 return Ok(spare);
             }
         }
-        let capacity = self.target_bytes().max(bytes_min);
-        let returned = {
-            let mut inner = self.inner.lock();
-            let fitting = inner.returned.iter().position(|file| file.capacity == capacity);
-            fitting.map(|at| inner.returned.swap_remove(at))
-        };
+        match self.take_made(self.target_bytes().max(bytes_min), may_use_reserve) {
+            Err(Error::NoSpace { .. }) if may_use_reserve => self.take_small(bytes_min),
+            taken => taken,
+        }
+    }
+
+    /// A segment of this size, made of a returned file if one has it.
+    fn take_made(&self, capacity: u64, may_use_reserve: bool) -> Result<Spare> {
+        let returned = self.take_returned(|file| file.capacity == capacity);
         let new = usize::from(returned.is_none());
         if new > 0 && !may_use_reserve {
             self.check_reserve(capacity)?;
         }
         let mut made = self.make(capacity, Vec::from_iter(returned), new)?;
         Ok(made.pop().expect("as many as were asked for"))
+    }
+
+    /// A segment where there is no room for another of the size wanted: of any returned file with room for
+    /// `bytes_min`, or as small as can be. A large store's segments are larger than what a full disk keeps for
+    /// deletions, and these need little.
+    fn take_small(&self, bytes_min: u64) -> Result<Spare> {
+        let returned = self.take_returned(|file| file.capacity >= bytes_min);
+        let smallest = self.options.segment_bytes_min.max(bytes_min);
+        let capacity = returned.as_ref().map_or(smallest, |file| file.capacity);
+        let new = usize::from(returned.is_none());
+        let made = self.make(capacity, Vec::from_iter(returned), new);
+        // That this one could be made says nothing of room for others.
+        self.is_disk_full.store(true, Ordering::Relaxed);
+        Ok(made?.pop().expect("as many as were asked for"))
+    }
+
+    fn take_returned(&self, fits: impl Fn(&Returned) -> bool) -> Option<Returned> {
+        let mut inner = self.inner.lock();
+        let fitting = inner.returned.iter().position(fits);
+        fitting.map(|at| inner.returned.swap_remove(at))
     }
 
     /// `NoSpace` when a new segment would not leave the reserve free.
@@ -343,7 +367,16 @@ impl SegmentPool {
     /// Takes a spare that an earlier opening of the store left, of `bytes` bytes.
     pub fn adopt(&self, number: u64, bytes: u64) {
         let path = file_name::segment(&self.files().dir, number);
-        self.keep_or_remove(Returned { path, capacity: bytes, map: None });
+        let file = Returned { path, capacity: bytes, map: None };
+        // What a rest left is smaller than a large store's segments; on a full disk deletions may get no other.
+        if bytes == self.options.segment_bytes_min {
+            let mut inner = self.inner.lock();
+            if inner.returned.is_empty() {
+                inner.returned.push(file);
+                return;
+            }
+        }
+        self.keep_or_remove(file);
     }
 
     fn keep_or_remove(&self, file: Returned) {

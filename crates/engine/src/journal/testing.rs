@@ -235,6 +235,9 @@ impl File for Handle {
         Ok(())
     }
     fn allocate(&self, len: u64) -> io::Result<()> {
+        if self.0.faults.no_space.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.0.data.lock().resize(len as usize, 0);
         Ok(())
     }

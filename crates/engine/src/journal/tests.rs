@@ -466,6 +466,31 @@ fn a_full_disk_still_lets_a_dead_segment_become_a_spare() {
     }
 }
 
+/// The spare that a rest leaves was removed by the next opening of a large store, whose segments are larger; on a
+/// full disk a deletion then had none.
+#[test]
+fn a_small_spare_of_a_large_journal_is_left_to_deletions_on_a_full_disk() {
+    for bench in benches() {
+        let options = SegmentOptions { segment_bytes_max: 4 * SEGMENT_BYTES, ..bench.options() };
+        let pool = bench.pool(options, 1);
+        pool.rest().unwrap();
+        assert_eq!(bench.numbers(), [1]);
+        let pool = bench.pool(options, 2);
+        pool.set_scale(u64::MAX);
+        assert_eq!(pool.target_bytes(), 4 * SEGMENT_BYTES);
+        pool.adopt(1, SEGMENT_BYTES);
+        bench.fs.faults.no_space.store(true, Ordering::SeqCst);
+        let too_large = pool.take(SEGMENT_BYTES + 1, true);
+        assert!(matches!(too_large, Err(Error::NoSpace { .. })));
+        assert!(matches!(pool.take(100, false), Err(Error::NoSpace { .. })));
+        assert_eq!(pool.take(100, true).unwrap().capacity, SEGMENT_BYTES);
+        assert!(pool.is_disk_full());
+        assert!(matches!(pool.take(100, true), Err(Error::NoSpace { .. })));
+        bench.fs.faults.no_space.store(false, Ordering::SeqCst);
+        assert_eq!(pool.take(100, true).unwrap().capacity, 4 * SEGMENT_BYTES);
+    }
+}
+
 #[test]
 fn spares_left_on_disk_are_recognised_and_used_again() {
     for bench in benches() {

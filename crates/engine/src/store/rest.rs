@@ -220,4 +220,42 @@ mod tests {
         check(&store, 1000, 100);
         assert_eq!(store.get(b"last").unwrap().unwrap(), "value");
     }
+
+    /// A large store's segments are of 64 MiB, and a deletion wanted room for a whole one: on a disk with less left
+    /// nothing was deleted once the store had rested and been opened again, and so nothing came back.
+    #[test]
+    fn deletions_after_a_rest_need_no_room_for_a_large_segment() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = open(&fs, &clock);
+        let count = 2000;
+        for at in 0..count {
+            store.put(&u32::to_be_bytes(at), &value(at, 4000)).unwrap();
+        }
+        store.flush().unwrap();
+        wait(&store, &clock);
+        store.close().unwrap();
+        drop(store);
+        let left = || fs.available_bytes(Path::new("/s")).unwrap();
+        fs.set_capacity(Some(1 << 40));
+        let used = (1 << 40) - left();
+        fs.set_capacity(Some(used + (256 << 10)));
+        let store = open(&fs, &clock);
+        assert_eq!(store.inner.pool.target_bytes(), 1 << 20);
+        let refused = store.put(b"key", &value(0, 4000));
+        assert!(matches!(refused, Err(crate::Error::NoSpace { .. })), "{refused:?}");
+        store.delete(b"nothing").unwrap();
+        let log = store.inner.log.lock().last().unwrap().segment.capacity();
+        assert_eq!(log, SEGMENT_BYTES_MIN);
+        for at in 0..count {
+            store.delete(&u32::to_be_bytes(at)).unwrap();
+        }
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+        assert!(left() > used / 2, "{} KiB of {} left", left() >> 10, used >> 10);
+        store.put(b"key", &value(0, 4000)).unwrap();
+        store.close().unwrap();
+        drop(store);
+        let store = open(&fs, &clock);
+        assert!(store.get(b"key").unwrap().unwrap() == value(0, 4000));
+        assert!((0..count).all(|at| store.head(&u32::to_be_bytes(at)).unwrap().is_none()));
+    }
 }

@@ -103,6 +103,30 @@ fn a_bucket_that_a_full_disk_would_keep_from_being_opened_again_stays_open() {
     assert!(soon(|| store.open_buckets() == 0));
 }
 
+/// Removes the segments that a bucket held ready, as one at rest does.
+fn remove_spares(fs: &tallybook::vfs::MemoryFileSystem, bucket: &str) {
+    use tallybook::vfs::FileSystem;
+    let dir = crate::support::memory_dir().join(bucket);
+    let names = fs.list(&dir).unwrap();
+    for path in names.iter().filter(|name| name.ends_with(".journal")).map(|name| dir.join(name)) {
+        let mut record = [0; 64];
+        // Behind the header.
+        fs.open_read(&path).unwrap().read_exact_at(&mut record, 64).unwrap();
+        if record == [0; 64] {
+            fs.remove(&path).unwrap();
+        }
+    }
+}
+
+/// Has a disk have so much left.
+fn leave(fs: &tallybook::vfs::MemoryFileSystem, bytes: u64) {
+    use tallybook::vfs::FileSystem;
+    const LARGE: u64 = 1 << 40;
+    fs.set_capacity(Some(LARGE));
+    let left = fs.available_bytes(&crate::support::memory_dir()).unwrap();
+    fs.set_capacity(Some(LARGE - left + bytes));
+}
+
 /// Whether something comes true within 20 s.
 fn soon(mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
@@ -252,6 +276,28 @@ fn a_full_disk_lets_files_be_unlinked_and_uploads_given_up() {
     let prefix = Some(vec![tallybook_files::key_layout::CHUNK].into());
     let options = tallybook::ScanOptions { prefix, ..Default::default() };
     assert_eq!(bucket.range_heads(options).unwrap().count(), 1, "of a file that is there");
+}
+
+/// A large bucket's segments are of 64 MiB, and what frees space in it wanted room for a whole one: once it had
+/// been closed, unlinks on a disk with less left were acknowledged, and nothing came back.
+#[test]
+fn a_full_disk_frees_what_is_unlinked_in_buckets_that_were_closed() {
+    let fs = tallybook::vfs::MemoryFileSystem::new();
+    let store = crate::support::in_memory(&fs, CreateOptions { bucket_count: 1, ..small() });
+    let file = bytes(1, 24 << 20);
+    write(&store, "file", &file);
+    store.reap().unwrap();
+    store.close().unwrap();
+    drop(store);
+    remove_spares(&fs, "buckets/000-000001");
+    leave(&fs, 5 << 20);
+    let store = crate::support::reopen(&fs).unwrap();
+    assert_reads(&store, "file", &file);
+    assert!(store.unlink("file", UnlinkOptions::default()).unwrap());
+    store.reap().unwrap();
+    assert_eq!(store.totals().dead_bytes, 0);
+    write(&store, "another", &file[..20 << 20]);
+    assert_reads(&store, "another", &file[..20 << 20]);
 }
 
 #[test]
