@@ -100,9 +100,10 @@ impl Buckets {
         self.slots[usize::from(bucket)].lock().store.is_some()
     }
 
-    /// Syncs every bucket.
-    pub(crate) fn sync_all(&self) -> Result<()> {
-        (0..=u8::MAX).take(self.slots.len()).try_for_each(|bucket| self.sync(bucket))
+    /// Syncs every bucket; answers those that could not be, and why.
+    pub(crate) fn sync_all(&self) -> Vec<(u8, Error)> {
+        let buckets = (0..=u8::MAX).take(self.slots.len());
+        buckets.filter_map(|bucket| Some((bucket, self.sync(bucket).err()?))).collect()
     }
 
     /// Syncs a bucket. One that was closed is synced; one that was not, before this opening, is once it is

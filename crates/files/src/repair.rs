@@ -140,11 +140,8 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     }
     // What can't be freed now is freed later.
     let _ = store.reap();
-    match store.sync() {
-        // What can't be read can't be synced; closing syncs the others and the catalogue.
-        Err(_) if !report.verified.unread_buckets.is_empty() => {}
-        synced => synced?,
-    }
+    // What can't be read can't be synced.
+    store.sync_except(&report.verified.unread_buckets)?;
     store.close()?;
     Ok(report)
 }

@@ -335,12 +335,20 @@ impl FileStore {
         Ok(reaped)
     }
 
-    /// Waits until every change acknowledged so far is synced.
+    /// Waits until every change acknowledged so far is synced. What can't be is told once all else is.
     pub fn sync(&self) -> Result<()> {
+        self.sync_except(&[])
+    }
+
+    /// The same, without telling of these buckets.
+    pub(crate) fn sync_except(&self, untold: &[u8]) -> Result<()> {
         self.core().check_open()?;
-        // The bytes before the names that stand for them.
-        self.core().buckets.sync_all()?;
-        Ok(self.core().catalogue.sync()?)
+        // The bytes before the names that stand for them. Names whose bytes can't be synced hold up no others:
+        // at worst reading them is an error.
+        let failed = self.core().buckets.sync_all();
+        self.core().catalogue.sync()?;
+        let told = failed.into_iter().find(|(bucket, _)| !untold.contains(bucket));
+        told.map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// The id that decides in which bucket a name falls.

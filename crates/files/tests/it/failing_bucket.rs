@@ -466,6 +466,34 @@ fn what_can_not_be_written_ends_no_verification() {
     }
 }
 
+/// After a kill a sync opens what may not be synced. The first bucket that it could not open ended it: what was
+/// written to all others, and the catalogue, stayed unsynced for as long as that one failed.
+#[test]
+fn a_bucket_that_can_not_be_opened_keeps_no_other_from_being_synced() {
+    let memory = MemoryFileSystem::new();
+    let options = OpenOptions { durability: Durability::Os, ..OpenOptions::default() };
+    let resources = inline(memory.clone());
+    let store = FileStore::create_with(memory_dir(), two_buckets(), options, resources).unwrap();
+    for bucket in 0..2 {
+        write(&store, &name_in(&store, bucket, 0), &bytes(1, CHUNK));
+    }
+    store.sync().unwrap();
+    let left = memory.image().crash(CrashMode::KeepAll, 0);
+    let fs = FaultyFileSystem::new(Arc::new(left.clone()));
+    fs.fail_at(0, Fault::errno(EIO).class(OperationClass::Reads).only(in_bucket_0).sticky());
+    let options = OpenOptions { durability: Durability::Os, ..OpenOptions::default() };
+    let store = FileStore::open_with(memory_dir(), options, inline(fs.clone())).unwrap();
+    let name = name_in(&store, 1, 1);
+    write(&store, &name, &bytes(2, CHUNK));
+    let synced = store.sync();
+    let is_told = matches!(&synced, Err(error) if error.to_string().contains("000-000001"));
+    assert!(is_told, "{synced:?}");
+    let after = reopen(&left.image().crash(CrashMode::LoseUnsynced, 0)).unwrap();
+    assert_reads(&after, &name, &bytes(2, CHUNK));
+    fs.clear();
+    store.sync().unwrap();
+}
+
 /// Has the first chunk of a bucket be missing.
 fn lose_first_chunk(fs: &MemoryFileSystem, bucket: &str) {
     let bucket = engine_store(fs, bucket);
