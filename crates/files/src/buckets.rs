@@ -2,7 +2,7 @@
 //!
 //! Invariants: a bucket that was made is never made again in silence, and one that belongs to another
 //! store, or is another bucket, is not used. At most `open_buckets_max` are kept open but for those in
-//! use at the moment, and those whose disk is full.
+//! use at the moment, and those that can't be synced.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ const REPLAY_BYTES_MAX: u64 = 1 << 20;
 /// Nor more journal segments than this.
 const SEGMENTS_MAX: u64 = 16;
 
-/// With less left on its disk a bucket stays open: opening it again takes a manifest, and writing to it a
-/// segment of the journal.
+/// With less left on its disk an idle bucket stays open: opening it again takes a manifest, and writing to it
+/// a segment of the journal, for what frees space the smallest.
 const OPENING_BYTES: u64 = 4 << 20;
 
 /// An open bucket. It is closed only when nobody else holds it.
@@ -134,7 +134,7 @@ impl Buckets {
         let idle_ns = self.options.idle_close.as_nanos() as u64;
         for bucket in 0..self.slots.len() {
             if now_ns.saturating_sub(self.used_ns[bucket].load(Ordering::Relaxed)) > idle_ns {
-                self.close(bucket);
+                self.close(bucket, false);
             }
         }
         self.close_surplus(usize::MAX);
@@ -199,7 +199,8 @@ impl Buckets {
         }
     }
 
-    /// Closes the buckets least recently asked for, but `kept`, until there are few enough open.
+    /// Closes the buckets least recently asked for, but `kept`, until there are few enough open: those on a full
+    /// disk last. That it had room for one to be opened is the best sign that others can be again.
     fn close_surplus(&self, kept: usize) {
         if self.open_count() <= self.options.open_buckets_max {
             return;
@@ -208,24 +209,27 @@ impl Buckets {
             .map(|(bucket, used_ns)| (used_ns.load(Ordering::Relaxed), bucket))
             .collect();
         by_use.sort_unstable();
-        for (_, bucket) in by_use {
-            if self.open_count() <= self.options.open_buckets_max {
-                return;
-            }
-            if bucket != kept {
-                self.close(bucket);
+        for even_if_full in [false, true] {
+            for &(_, bucket) in &by_use {
+                if self.open_count() <= self.options.open_buckets_max {
+                    return;
+                }
+                if bucket != kept {
+                    self.close(bucket, even_if_full);
+                }
             }
         }
     }
 
-    /// Closes a bucket unless somebody holds it, or its disk has no room to open it again. One that can't be
-    /// synced stays: who asks for a sync of it is to be told, and what opens it again can't know.
-    fn close(&self, bucket: usize) {
+    /// Closes a bucket unless somebody holds it, or its disk may have no room to open it again and that counts.
+    /// One that can't be synced stays: who asks for a sync of it is to be told, and what opens it again can't
+    /// know.
+    fn close(&self, bucket: usize, even_if_full: bool) {
         let Some(mut slot) = self.slots[bucket].try_lock() else { return };
         let may_close = |store: &&Bucket| {
-            let available = self.resources.fs.available_bytes(store.path());
-            let is_full = available.is_ok_and(|bytes| bytes < OPENING_BYTES);
-            Arc::strong_count(store) == 1 && !is_full
+            let available = || self.resources.fs.available_bytes(store.path());
+            let is_full = || available().is_ok_and(|bytes| bytes < OPENING_BYTES);
+            Arc::strong_count(store) == 1 && (even_if_full || !is_full())
         };
         if slot.store.as_ref().filter(may_close).is_none_or(|store| store.sync().is_err()) {
             return;

@@ -103,6 +103,30 @@ fn a_bucket_that_a_full_disk_would_keep_from_being_opened_again_stays_open() {
     assert!(soon(|| store.open_buckets() == 0));
 }
 
+/// With little room left no bucket was closed, and whoever read through 256 of them had all of them open.
+#[test]
+fn a_full_disk_keeps_no_more_buckets_open_than_are_allowed() {
+    let fs = tallybook::vfs::MemoryFileSystem::new();
+    let store = crate::support::in_memory(&fs, small());
+    let name_in = |bucket: u8| {
+        let mut names = (0..).map(|number: u32| number.to_string());
+        names.find(|name| store.bucket_of(name) == bucket).unwrap()
+    };
+    let names: Vec<String> = (0..4).map(name_in).collect();
+    names.iter().for_each(|name| drop(write(&store, name, &bytes(1, CHUNK))));
+    store.reap().unwrap();
+    store.close().unwrap();
+    drop(store);
+    leave(&fs, 2 << 20);
+    let options = OpenOptions { open_buckets_max: 2, ..OpenOptions::default() };
+    let (dir, resources) = (crate::support::memory_dir(), crate::support::inline(fs.clone()));
+    let store = FileStore::open_with(dir, options, resources).unwrap();
+    for name in names.iter().chain(&names) {
+        assert_reads(&store, name, &bytes(1, CHUNK));
+        assert!(store.open_buckets() <= 2, "{}", store.open_buckets());
+    }
+}
+
 /// Removes the segments that a bucket held ready, as one at rest does.
 fn remove_spares(fs: &tallybook::vfs::MemoryFileSystem, bucket: &str) {
     use tallybook::vfs::FileSystem;
