@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use serde_norway::Value;
 use tallybook::error::Error;
-use tallybook_files::{CreateOptions, FileStore, OpenOptions};
+use tallybook_files::{CreateOptions, FileStore, OpenOptions, VerifyReport};
 use tempfile::TempDir;
 
 use crate::faults::Fault;
@@ -52,6 +52,22 @@ fn check_references(document: &Value, value: &Value) {
     } else if let Some(values) = value.as_sequence() {
         values.iter().for_each(|value| check_references(document, value));
     }
+}
+
+/// A count of what could not be written was answered and not described, so that clients made of the description
+/// took what they were told for sound.
+#[test]
+fn a_report_of_a_verification_has_what_is_described() {
+    let document: Value = serde_norway::from_str(include_str!("../../openapi.yaml")).unwrap();
+    let schema = &document["components"]["schemas"]["FilesVerified"];
+    let answered = tallybook_server::json::verified(&VerifyReport::default());
+    let answered: BTreeSet<&str> =
+        answered.as_object().unwrap().keys().map(String::as_str).collect();
+    let described = schema["properties"].as_mapping().unwrap().keys();
+    let described: BTreeSet<&str> = described.map(|name| name.as_str().unwrap()).collect();
+    let required = schema["required"].as_sequence().unwrap().iter();
+    let required: BTreeSet<&str> = required.map(|name| name.as_str().unwrap()).collect();
+    assert_eq!((&described, &required), (&answered, &answered));
 }
 
 /// Fails on a status that this request's operation doesn't describe.

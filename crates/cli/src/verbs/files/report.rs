@@ -10,6 +10,7 @@ use tallybook_files::{
 };
 use tallybook_server::json::verified;
 
+use super::is_sound;
 use crate::key_text::escape;
 use crate::output::Output;
 
@@ -101,7 +102,7 @@ pub(super) fn write_totals(out: &mut Output, setup: Setup, totals: &Totals) -> i
     Ok(())
 }
 
-pub(super) fn write_verified(out: &mut Output, report: &VerifyReport) -> io::Result<()> {
+pub(super) fn write_verified(out: &mut impl Write, report: &VerifyReport) -> io::Result<()> {
     writeln!(out, "checked {} files with {} bytes", report.files, report.bytes)?;
     for bucket in &report.lost_buckets {
         writeln!(out, "lost: bucket {bucket}")?;
@@ -124,9 +125,8 @@ pub(super) fn write_verified(out: &mut Output, report: &VerifyReport) -> io::Res
     if report.orphans > 0 {
         writeln!(out, "{} leftovers of interrupted writes were freed", report.orphans)?;
     }
-    let are_all_read = report.lost_buckets.is_empty() && report.unread_buckets.is_empty();
     match report.damage.len() {
-        0 if are_all_read => writeln!(out, "no damage")?,
+        0 if is_sound(report) => writeln!(out, "no damage")?,
         count => writeln!(out, "{count} damaged files")?,
     }
     if !report.is_complete {
@@ -195,4 +195,28 @@ pub(super) fn write_imported(out: &mut Output, report: &ImportReport) -> io::Res
         writeln!(out, "{name}: {outcome}: {}", problem.what)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What could not be written has the verification exit 5, under a text that said "no damage".
+    #[test]
+    fn only_a_verification_that_finds_nothing_says_no_damage() {
+        let last_line = |report: &VerifyReport| {
+            let mut text = Vec::new();
+            write_verified(&mut text, report).unwrap();
+            String::from_utf8(text).unwrap().lines().last().unwrap().to_owned()
+        };
+        let sound = VerifyReport { is_complete: true, ..VerifyReport::default() };
+        assert_eq!(last_line(&sound), "no damage");
+        for report in [
+            VerifyReport { unwritten: 1, ..sound.clone() },
+            VerifyReport { lost_buckets: vec![1], ..sound.clone() },
+            VerifyReport { unread_buckets: vec![1], ..sound.clone() },
+        ] {
+            assert_eq!(last_line(&report), "0 damaged files");
+        }
+    }
 }
