@@ -7,12 +7,14 @@ usage: boto3_check.py ENDPOINT ACCESS_KEY SECRET_KEY [--objects 10000] [--parts-
 import argparse
 import base64
 import hashlib
+import http.client
 import io
 import os
 import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import zlib
 
@@ -412,6 +414,18 @@ def presigned(s3, options):
         else:
             turned_away(status, request)
     assert s3.head_object(Bucket="check", Key="hoisted")["Metadata"] == {"colour": "dark blue"}
+    # As the AWS SDK for JavaScript, version 2, has what a body is in the query.
+    digest = urllib.parse.quote(base64.b64encode(hashlib.md5(b"x").digest()), safe="")
+    query = f"Cache-Control=no-store&Content-MD5={digest}&Content-Type=image%2Fpng"
+    hoisted = AWSRequest("PUT", f"{options.server[0]}/check/hoisted?{query}")
+    S3SigV4QueryAuth(Credentials(*options.server[1:]), "s3", "us-east-1", 60).add_auth(hoisted)
+    for data, status in [(b"x", 200), (b"y", 400)]:
+        # urllib would say a Content-Type of its own.
+        connection = http.client.HTTPConnection(options.server[0].split("//")[1])
+        connection.request("PUT", hoisted.url.removeprefix(options.server[0]), body=data)
+        assert connection.getresponse().status == status, data
+    head = s3.head_object(Bucket="check", Key="hoisted")
+    assert (head["ContentType"], head["CacheControl"]) == ("image/png", "no-store"), head
     return "put, get; expired, altered and unsigned refused, and what lasts too long"
 
 

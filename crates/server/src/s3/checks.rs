@@ -40,7 +40,7 @@ impl Algorithm {
         }
     }
 
-    fn header(self) -> &'static str {
+    pub(crate) fn header(self) -> &'static str {
         match self {
             Algorithm::Crc32 => "x-amz-checksum-crc32",
             Algorithm::Crc32c => "x-amz-checksum-crc32c",

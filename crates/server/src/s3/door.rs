@@ -14,11 +14,11 @@ use bytes::Bytes;
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use hyper::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, EXPECT, HeaderValue,
-    RETRY_AFTER,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, EXPECT, HeaderName,
+    HeaderValue, RETRY_AFTER,
 };
 use hyper::http::request::Parts;
-use hyper::{Method, Request, StatusCode};
+use hyper::{HeaderMap, Method, Request, StatusCode};
 use s3s::auth::SimpleAuth;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
@@ -187,36 +187,51 @@ impl Door {
 
     /// Refuses what `s3s` shouldn't see, and shows it what it would pass over.
     fn check(&self, request: &mut Parts) -> std::result::Result<(), Refusal> {
-        let text = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
-        let refuse = |what| Err(Refusal::not_implemented(what));
-        let is_form = text(CONTENT_TYPE)
-            .is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/form-data"));
-        if request.method == Method::POST && is_form {
-            return refuse("Uploads by form are not implemented.");
-        }
         let query = Query::of(request.uri.query().unwrap_or(""))?;
-        let is_v2 = text(AUTHORIZATION).is_some_and(|value| value.starts_with("AWS "))
-            || query.has("Signature");
-        if is_v2 {
-            return refuse("The only signatures are of version 4.");
-        }
-        let is_signed = text(AUTHORIZATION).is_some() || query.has("X-Amz-Signature");
-        if self.is_anonymous && is_signed {
-            return refuse("This server has no credentials to check a signature with; send none.");
-        }
-        let is_framed =
-            text(CONTENT_ENCODING).is_some_and(|encoding| encoding.contains("aws-chunked"));
-        let is_streamed = text(hyper::header::HeaderName::from_static("x-amz-content-sha256"))
-            .is_some_and(|hash| hash.starts_with("STREAMING-"));
-        if (is_framed || is_streamed) && (text(AUTHORIZATION).is_none() || !is_streamed) {
-            // Its frames would become part of the object.
-            return refuse("Only a signed request may have its body in aws-chunked frames.");
-        }
-        check_signed(&request.headers, &query)?;
+        self.check_signature(&request.headers, &query)?;
         check_names(&request.method, request.uri.path(), &query)?;
         lift_headers(&mut request.headers, &query)?;
-        drop_foreign_range(&mut request.headers, &query)
+        drop_foreign_range(&mut request.headers, &query)?;
+        check_body(request)
     }
+
+    /// Refuses what is signed by another scheme, where nothing can be, or not as far as it should be.
+    fn check_signature(
+        &self,
+        headers: &HeaderMap,
+        query: &Query<'_>,
+    ) -> std::result::Result<(), Refusal> {
+        let refuse = |what| Err(Refusal::not_implemented(what));
+        let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let is_v2 = authorization.is_some_and(|value| value.starts_with("AWS "));
+        if is_v2 || query.has("Signature") {
+            return refuse("The only signatures are of version 4.");
+        }
+        if self.is_anonymous && (authorization.is_some() || query.is_presigned()) {
+            return refuse("This server has no credentials to check a signature with; send none.");
+        }
+        check_signed(headers, query)
+    }
+}
+
+/// Refuses bodies that would be taken for something else. Requires: all headers are there, those of the query
+/// too.
+fn check_body(request: &Parts) -> std::result::Result<(), Refusal> {
+    let text = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
+    let refuse = |what| Err(Refusal::not_implemented(what));
+    let is_form = text(CONTENT_TYPE)
+        .is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/form-data"));
+    if request.method == Method::POST && is_form {
+        return refuse("Uploads by form are not implemented.");
+    }
+    let is_framed = text(CONTENT_ENCODING).is_some_and(|encoding| encoding.contains("aws-chunked"));
+    let is_streamed = text(HeaderName::from_static("x-amz-content-sha256"))
+        .is_some_and(|hash| hash.starts_with("STREAMING-"));
+    if (is_framed || is_streamed) && (text(AUTHORIZATION).is_none() || !is_streamed) {
+        // Its frames would become part of the object.
+        return refuse("Only a signed request may have its body in aws-chunked frames.");
+    }
+    Ok(())
 }
 
 fn to_body(

@@ -81,6 +81,18 @@ const SUB_RESOURCES: [&str; 38] = [
     "website",
 ];
 
+/// Headers of a body that the AWS SDK for JavaScript, version 2, has in the query of what it presigns, or others
+/// might.
+const BODY_HEADERS: [&str; 7] = [
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-md5",
+    "content-type",
+    "expires",
+];
+
 /// The parameters of a query in order, names decoded and values as they stand.
 pub(crate) struct Query<'a>(Vec<(Cow<'a, str>, &'a str)>);
 
@@ -92,6 +104,11 @@ impl<'a> Query<'a> {
 
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|parameter| parameter.0 == name)
+    }
+
+    /// Whether it has the signature.
+    pub(crate) fn is_presigned(&self) -> bool {
+        self.has("X-Amz-Signature")
     }
 
     /// All of them, names decoded and values as they stand.
@@ -123,18 +140,25 @@ pub(crate) fn check_names(method: &Method, path: &str, query: &Query<'_>) -> Res
         let what = "A part is named by partNumber and uploadId together.";
         return Err(Refusal::bad_request("InvalidArgument", what));
     }
+    let is_presigned = query.is_presigned();
     let is_known = |(name, value): &(Cow<'_, str>, &str)| {
         name.is_empty()
             || there.contains(&&**name)
             || arguments.contains(&&**name)
             || name.starts_with("response-")
             || name.get(..2).is_some_and(|start| start.eq_ignore_ascii_case("x-"))
+            || is_presigned && is_body_header(name)
             || is_read && !value.is_empty() && !SUB_RESOURCES.contains(&&**name)
     };
     if query.0.iter().all(is_known) {
         return Ok(());
     }
     Err(Refusal::not_implemented("The query names what is not implemented."))
+}
+
+/// Whether this is the name of a header that says of a body what it is.
+pub(crate) fn is_body_header(name: &str) -> bool {
+    BODY_HEADERS.iter().any(|header| header.eq_ignore_ascii_case(name))
 }
 
 /// What can be asked of a bucket or an object besides itself. What the protocol's file answers beyond it

@@ -6,20 +6,26 @@ use std::borrow::Cow;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue, RANGE};
 use hyper::{HeaderMap, StatusCode};
 
-use super::query::{Query, decode};
+use super::checks::Algorithm;
+use super::query::{Query, decode, is_body_header};
 use super::refusal::Refusal;
 use crate::byte_range::ByteRange;
 
 /// The longest that a presigned URL may last.
 const EXPIRES_S_MAX: u64 = 7 * 24 * 3600;
 
+const OTHER_MD5: Refusal =
+    Refusal::bad_request("InvalidDigest", "The Content-MD5 is not the one that was signed.");
+
 /// Headers that may come unsigned: those a signature of the request holds anyway, and what clients and caches
 /// say of themselves. None changes what is done.
 const NEVER_SIGNED: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-user-agent"];
 
-/// What a presigned URL has in its query of its signature and of the client.
-const NEVER_LIFTED: [&str; 9] = [
+/// What a presigned URL has in its query of its signature and of the client, and what only asks for a checksum
+/// that is shown anyway.
+const NEVER_LIFTED: [&str; 10] = [
     "x-amz-algorithm",
+    "x-amz-checksum-mode",
     "x-amz-content-sha256",
     "x-amz-credential",
     "x-amz-date",
@@ -52,7 +58,7 @@ pub(crate) fn check_signed(headers: &HeaderMap, query: &Query<'_>) -> Result<(),
 /// Makes headers of those that a presigned URL has in its query, as some clients presign: metadata was lost
 /// there, and what isn't implemented passed.
 pub(crate) fn lift_headers(headers: &mut HeaderMap, query: &Query<'_>) -> Result<(), Refusal> {
-    if !query.has("X-Amz-Signature") {
+    if !query.is_presigned() {
         return Ok(());
     }
     let invalid = "What the query has of a header can't be one.";
@@ -62,9 +68,9 @@ pub(crate) fn lift_headers(headers: &mut HeaderMap, query: &Query<'_>) -> Result
         let name = name.to_ascii_lowercase();
         let is_left = NEVER_LIFTED.contains(&&*name)
             // Of the body that there was when it was presigned: none.
-            || name.starts_with("x-amz-checksum-")
+            || Algorithm::ALL.iter().any(|algorithm| algorithm.header() == name)
             || name.starts_with("x-amz-sdk-");
-        if is_left || !name.starts_with("x-amz-") {
+        if is_left || !name.starts_with("x-amz-") && !is_body_header(&name) {
             continue;
         }
         if name.starts_with("x-amz-copy-source") {
@@ -73,8 +79,11 @@ pub(crate) fn lift_headers(headers: &mut HeaderMap, query: &Query<'_>) -> Result
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid.clone())?;
         let value =
             HeaderValue::from_bytes(decode(value)?.as_bytes()).map_err(|_| invalid.clone())?;
-        if !headers.contains_key(&name) {
-            lifted.append(name, value);
+        match headers.get(&name) {
+            None => drop(lifted.append(name, value)),
+            // Who has the URL may say of his bytes what they are, but not that they are others.
+            Some(given) if name == "content-md5" && *given != value => return Err(OTHER_MD5),
+            Some(_) => {}
         }
     }
     headers.extend(lifted);
@@ -104,7 +113,7 @@ fn signed_names<'a>(
     headers: &'a HeaderMap,
     query: &'a Query<'_>,
 ) -> Result<Option<Cow<'a, str>>, Refusal> {
-    if query.has("X-Amz-Signature") {
+    if query.is_presigned() {
         return Ok(Some(query.value("X-Amz-SignedHeaders")?.unwrap_or_default()));
     }
     let authorization = headers.get(AUTHORIZATION);
@@ -188,7 +197,8 @@ mod tests {
         };
         let of_signature = "X-Amz-Signature=0&X-Amz-Date=1&X-Amz-SignedHeaders=host&X-Amz-Expires=9\
             &X-Amz-Algorithm=a&X-Amz-Credential=b&X-Amz-Security-Token=c&X-Amz-Content-Sha256=d\
-            &x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32&x-id=PutObject";
+            &x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32&x-id=PutObject\
+            &X-Amz-Checksum-Mode=ENABLED";
         assert_eq!(lift(&[], of_signature), Ok(HeaderMap::new()));
         let query =
             format!("{of_signature}&x-amz-%6Deta-colour=dark%20blue+&X-Amz-Acl=public-read");
@@ -207,6 +217,59 @@ mod tests {
             let refused = lift(&[], &format!("X-Amz-Signature=0&{name}=a"));
             assert!(refused.is_err_and(|refusal| refusal.code == code), "{name}");
         }
+    }
+
+    /// The AWS SDK for JavaScript, version 2, presigns what a body is in the query: each of its writes was
+    /// refused with 501.
+    #[test]
+    fn what_a_body_is_may_be_presigned_in_the_query() {
+        use hyper::Method;
+
+        use crate::s3::query::check_names;
+
+        let md5 = "1B2M2Y8AsgTpgAmY7PhCfg==";
+        let text = "Cache-Control=no-store&Content-Type=image%2Fpng&Content-MD5=1B2M2Y8AsgTpgAmY7PhCfg%3D%3D\
+            &content-disposition=a&content-encoding=gzip&content-language=de&Expires=never";
+        let presigned = format!("X-Amz-Signature=0&{text}");
+        let query = Query::of(&presigned).unwrap();
+        let lift = |list: &[(&'static str, &'static str)]| {
+            let mut headers = headers(list);
+            lift_headers(&mut headers, &query).map(|()| headers)
+        };
+        let all = [
+            ("cache-control", "no-store"),
+            ("content-type", "image/png"),
+            ("content-md5", md5),
+            ("content-disposition", "a"),
+            ("content-encoding", "gzip"),
+            ("content-language", "de"),
+            ("expires", "never"),
+        ];
+        assert_eq!(lift(&[]), Ok(headers(&all)));
+        let own = lift(&[("content-type", "text/plain"), ("content-md5", md5)]).unwrap();
+        assert_eq!(own["content-type"], "text/plain");
+        assert_eq!(lift(&[("content-md5", "AAAAAAAAAAAAAAAAAAAAAA==")]), Err(OTHER_MD5));
+        let unsigned = Query::of(text).unwrap();
+        for method in [Method::PUT, Method::POST, Method::DELETE] {
+            assert_eq!(check_names(&method, "/b/k", &query), Ok(()), "{method}");
+            assert!(check_names(&method, "/b/k", &unsigned).is_err(), "{method}");
+        }
+    }
+
+    /// What an upload's checksum is to be was dropped with the checksums of the body.
+    #[test]
+    fn what_is_presigned_of_checksums_is_lifted_but_for_their_values() {
+        let query = "X-Amz-Signature=0&x-amz-checksum-algorithm=SHA256&X-Amz-Checksum-Type=COMPOSITE\
+            &x-amz-checksum-sha256=a&x-amz-checksum-md5=b";
+        let mut lifted = HeaderMap::new();
+        lift_headers(&mut lifted, &Query::of(query).unwrap()).unwrap();
+        let expected = [
+            ("x-amz-checksum-algorithm", "SHA256"),
+            ("x-amz-checksum-type", "COMPOSITE"),
+            // Not known, so refused.
+            ("x-amz-checksum-md5", "b"),
+        ];
+        assert_eq!(lifted, headers(&expected));
     }
 
     #[test]
