@@ -33,6 +33,15 @@ impl Quota {
         self.used.load(Relaxed)
     }
 
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// A share of nothing, to be grown.
+    pub(crate) fn take_nothing(self: &Arc<Self>) -> Share {
+        Share { quota: self.clone(), amount: 0 }
+    }
+
     /// Whether `amount` would be granted now.
     pub(crate) fn has_room_for(&self, amount: usize) -> bool {
         self.used().checked_add(amount).is_some_and(|sum| sum <= self.max)
@@ -41,7 +50,7 @@ impl Quota {
 
     /// Counts `amount` in, or `None` if that would pass the limit.
     pub(crate) fn try_take(self: &Arc<Self>, amount: usize) -> Option<Share> {
-        let mut share = Share { quota: self.clone(), amount: 0 };
+        let mut share = self.take_nothing();
         share.try_grow(amount).then_some(share)
     }
 
@@ -85,6 +94,11 @@ impl Share {
             self.amount += more;
         }
         granted
+    }
+
+    /// Counts in what is missing to this amount; false, and nothing changed, if that would pass the limit.
+    pub(crate) fn try_grow_to(&mut self, amount: usize) -> bool {
+        self.try_grow(amount.saturating_sub(self.amount))
     }
 
     /// Gives back what is beyond this amount.

@@ -7,15 +7,19 @@
 //!
 //! `s3s` holds a chunk in memory until all of it has come, and reads eight digits of a size. So without
 //! signatures each slice that comes becomes a chunk of its own; with them, which are of whole chunks, the chunks
-//! pass as they are and may not be large.
+//! pass as they are and may not be large. Small slices of them are copied together: each costs 32 bytes, and may
+//! keep a buffer of which it is the least part.
 
 use std::collections::VecDeque;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use memchr::memchr;
 
 /// The largest chunk with a signature. Clients send 64 KiB to 1 MiB.
 pub(crate) const SIGNED_BYTES_MAX: u64 = 16 << 20;
+
+/// Slices of a signed chunk that are shorter are gathered until there is so much.
+const SLICE_BYTES: usize = 64 << 10;
 
 /// The longest line before a chunk; with a signature it has 83 bytes and the size.
 const LINE_BYTES_MAX: usize = 128;
@@ -36,6 +40,8 @@ pub(crate) struct Chunks {
     line: Vec<u8>,
     /// Bytes of the latest chunk.
     chunk_bytes: u64,
+    /// Of a signed chunk, what isn't passed on yet.
+    gathered: Vec<u8>,
 }
 
 enum Stands {
@@ -49,7 +55,8 @@ enum Stands {
 
 impl Chunks {
     pub(crate) fn new(is_signed: bool) -> Chunks {
-        Chunks { is_signed, stands: Stands::Line, line: Vec::new(), chunk_bytes: 0 }
+        let (line, gathered) = (Vec::new(), Vec::new());
+        Chunks { is_signed, stands: Stands::Line, line, chunk_bytes: 0, gathered }
     }
 
     pub(crate) fn is_signed(&self) -> bool {
@@ -66,15 +73,12 @@ impl Chunks {
         matches!(self.stands, Stands::Trailers)
     }
 
-    /// Follows what has come, and adds what is to be passed on to `passed`.
+    /// Follows what has come, and adds what is to be passed on to `passed`: at a chunk's end all of it.
     pub(crate) fn push(
         &mut self,
         mut bytes: Bytes,
         passed: &mut VecDeque<Bytes>,
     ) -> Result<(), BadChunk> {
-        if self.is_signed {
-            passed.push_back(bytes.clone());
-        }
         while !bytes.is_empty() {
             match self.stands {
                 Stands::Line => {
@@ -82,9 +86,14 @@ impl Chunks {
                     if self.line.len() + end > LINE_BYTES_MAX {
                         return Err(BadChunk::Malformed);
                     }
-                    self.line.extend_from_slice(&bytes.split_to(end));
+                    let part = bytes.split_to(end);
+                    self.line.extend_from_slice(&part);
                     if self.line.ends_with(b"\n") {
                         self.begin(passed)?;
+                    }
+                    self.gather(part, passed);
+                    if self.has_ended() {
+                        self.pass_gathered(passed);
                     }
                 }
                 Stands::Bytes(left) => {
@@ -93,7 +102,9 @@ impl Chunks {
                     self.stands =
                         if left == 0 { Stands::End(b"\r\n") } else { Stands::Bytes(left) };
                     let slice = bytes.split_to(count);
-                    if !self.is_signed {
+                    if self.is_signed {
+                        self.gather(slice, passed);
+                    } else {
                         let line = Bytes::from(format!("{count:x}\r\n"));
                         passed.extend([line, slice, Bytes::from_static(b"\r\n")]);
                     }
@@ -102,19 +113,48 @@ impl Chunks {
                     if !bytes.starts_with(&end[..1]) {
                         return Err(BadChunk::Malformed);
                     }
-                    bytes.advance(1);
-                    self.stands =
-                        if end.len() == 1 { Stands::Line } else { Stands::End(&end[1..]) };
-                }
-                Stands::Trailers => {
-                    let rest = std::mem::take(&mut bytes);
-                    if !self.is_signed {
-                        passed.push_back(rest);
+                    self.gather(bytes.split_to(1), passed);
+                    if end.len() == 1 {
+                        self.stands = Stands::Line;
+                        self.pass_gathered(passed);
+                    } else {
+                        self.stands = Stands::End(&end[1..]);
                     }
                 }
+                Stands::Trailers => passed.push_back(std::mem::take(&mut bytes)),
             }
         }
         Ok(())
+    }
+
+    /// Gathers bytes with a signature, which are to be passed on as they are.
+    fn gather(&mut self, mut slice: Bytes, passed: &mut VecDeque<Bytes>) {
+        if !self.is_signed {
+            return;
+        }
+        if slice.len() >= SLICE_BYTES {
+            self.pass_gathered(passed);
+            passed.push_back(slice);
+            return;
+        }
+        while !slice.is_empty() {
+            if self.gathered.capacity() == 0 {
+                let left = if let Stands::Bytes(left) = self.stands { left } else { 0 };
+                let wanted = (slice.len() as u64 + left + 2).min(SLICE_BYTES as u64);
+                self.gathered.reserve_exact(wanted as usize);
+            }
+            let count = slice.len().min(SLICE_BYTES - self.gathered.len());
+            self.gathered.extend_from_slice(&slice.split_to(count));
+            if self.gathered.len() == SLICE_BYTES {
+                self.pass_gathered(passed);
+            }
+        }
+    }
+
+    fn pass_gathered(&mut self, passed: &mut VecDeque<Bytes>) {
+        if !self.gathered.is_empty() {
+            passed.push_back(Bytes::from(std::mem::take(&mut self.gathered)));
+        }
     }
 
     /// Begins the chunk whose line has come.
@@ -249,6 +289,32 @@ mod tests {
         let too_large =
             chunks.push(Bytes::from_static(b"10000000000000000\r\n"), &mut VecDeque::new());
         assert_eq!(too_large, Err(BadChunk::Malformed));
+    }
+
+    /// Each byte of a signed chunk that came in a frame of its own was held as a slice, of 32 bytes and with the
+    /// buffer that it was read into: 16 MiB were 512 MiB, counted as 16.
+    #[test]
+    fn small_slices_of_a_signed_chunk_are_passed_on_together() {
+        let bytes: Vec<u8> = (0..400_000).map(|at: u32| (at % 251) as u8).collect();
+        let line = format!("{:x};chunk-signature=00\r\n", bytes.len());
+        let body = [line.as_bytes(), &bytes, b"\r\n0;chunk-signature=00\r\n", b"\r\n"].concat();
+        for frame_bytes in [1, 1000, SLICE_BYTES - 1, SLICE_BYTES, 3 * SLICE_BYTES] {
+            let (mut chunks, mut passed) = (Chunks::new(true), VecDeque::new());
+            for frame in body.chunks(frame_bytes) {
+                chunks.push(Bytes::copy_from_slice(frame), &mut passed).unwrap();
+                assert!(chunks.gathered.capacity() <= 2 * SLICE_BYTES);
+            }
+            assert!(passed.len() <= 2 * bytes.len() / SLICE_BYTES + 4, "{frame_bytes}");
+            assert_eq!(Vec::from(passed).concat(), body, "{frame_bytes}");
+        }
+        // What there is of a chunk at its end isn't kept back.
+        let (mut chunks, mut passed) = (Chunks::new(true), VecDeque::new());
+        for end in 0..body.len() - 2 {
+            chunks.push(Bytes::copy_from_slice(&body[end..=end]), &mut passed).unwrap();
+            if body[..=end].ends_with(b"\r\n") && end > line.len() {
+                assert_eq!(passed.iter().map(Bytes::len).sum::<usize>(), end + 1);
+            }
+        }
     }
 
     #[test]

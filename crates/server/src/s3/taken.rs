@@ -17,6 +17,7 @@ use super::chunks::{BadChunk, Chunks};
 use super::refusal::Refusal;
 use super::whole::Whole;
 use crate::admission::{Quota, Share};
+use crate::files::INTAKE_BYTES;
 
 /// Signed chunks up to here count with what receives them.
 const UNCOUNTED_BYTES_MAX: u64 = 256 << 10;
@@ -55,8 +56,10 @@ pub(crate) struct Taken<B> {
     /// What `s3s` gets before more is asked for.
     passed: VecDeque<Bytes>,
     memory: Arc<Quota>,
-    /// For the chunk that `s3s` holds.
-    share: Option<(Share, u64)>,
+    /// For the signed chunk that `s3s` holds.
+    share: Share,
+    /// What of that the chunk needs that is coming.
+    held_bytes: usize,
     told: Arc<Told>,
 }
 
@@ -82,7 +85,8 @@ impl<B: HttpBody<Data = Bytes>> Taken<B> {
             None if hash.starts_with(b"STREAMING-") => Kind::Chunks(Chunks::new(is_signed)),
             None => Kind::Plain,
         };
-        Ok(Taken { body, kind, passed: VecDeque::new(), memory, share: None, told })
+        let (passed, share) = (VecDeque::new(), memory.take_nothing());
+        Ok(Taken { body, kind, passed, memory, share, held_bytes: 0, told })
     }
 
     /// Ends the body in an error, and the answer in this.
@@ -103,19 +107,16 @@ impl<B: HttpBody<Data = Bytes>> Taken<B> {
             Err(BadChunk::TooLarge) => return Err(self.refuse(TOO_LARGE)),
         }
         let is_held = chunks.is_signed() && chunks.chunk_bytes() > UNCOUNTED_BYTES_MAX;
-        let held = if is_held { chunks.chunk_bytes() } else { 0 };
-        if held == self.share.as_ref().map_or(0, |share| share.1) {
-            return Ok(());
+        let bytes = if is_held { chunks.chunk_bytes() } else { 0 };
+        // What receives it has its own share of the same memory.
+        let bytes_max = self.memory.max().saturating_sub(INTAKE_BYTES);
+        self.held_bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(bytes_max);
+        // Of the chunk before `s3s` may still have slices, whose share is kept until it asks for more.
+        if self.share.try_grow_to(self.held_bytes) {
+            Ok(())
+        } else {
+            Err(self.refuse(Refusal::SLOW_DOWN))
         }
-        self.share = None;
-        if held > 0 {
-            let amount = usize::try_from(held).unwrap_or(usize::MAX);
-            let Some(share) = self.memory.try_take_at_most(amount) else {
-                return Err(self.refuse(Refusal::SLOW_DOWN));
-            };
-            self.share = Some((share, held));
-        }
-        Ok(())
     }
 }
 
@@ -157,6 +158,7 @@ where
             if let Some(bytes) = this.passed.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
+            this.share.keep(this.held_bytes);
             let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
             if frame.is_none() || this.body.is_end_stream() {
                 this.told.is_taken.store(true, Relaxed);
@@ -263,38 +265,72 @@ mod tests {
         }
     }
 
+    /// The body of a signed chunk of this size that has come to its first bytes.
+    fn begun(size: usize, memory: &Arc<Quota>) -> (Taken<Frames>, Arc<Told>) {
+        let told = Arc::<Told>::default();
+        let line = format!("{size:x};chunk-signature=00\r\n");
+        let body = frames(&[line.as_bytes(), &[7; 64 << 10]].concat(), 70_000);
+        let parts = parts("STREAMING-AWS4-HMAC-SHA256-PAYLOAD");
+        (Taken::new(&parts, body, memory.clone(), told.clone()).unwrap(), told)
+    }
+
     #[test]
     fn signed_chunks_that_are_held_are_counted() {
-        let parts = parts("STREAMING-AWS4-HMAC-SHA256-PAYLOAD");
         let memory = Quota::new(1 << 20);
-        let begun = |size: usize, memory: &Arc<Quota>| {
-            let told = Arc::<Told>::default();
-            let body = format!("{size:x};chunk-signature=00\r\nbytes");
-            let body = frames(body.as_bytes(), 1000);
-            (Taken::new(&parts, body, memory.clone(), told.clone()).unwrap(), told)
-        };
         let (mut small, _) = begun(256 << 10, &memory);
         assert!(next(&mut small).unwrap().is_ok() && memory.used() == 0);
+        let (mut too_large, told) = begun((16 << 20) + 1, &memory);
+        assert!(next(&mut too_large).unwrap().is_err());
+        assert_eq!(told.refusal(), Some(TOO_LARGE));
+        let memory = Quota::new(2 << 20);
         let (mut large, _) = begun(800 << 10, &memory);
         assert!(next(&mut large).unwrap().is_ok() && memory.used() == 800 << 10);
-        let (mut other, told) = begun(300 << 10, &memory);
+        let (mut other, told) = begun(2 << 20, &memory);
         assert!(next(&mut other).unwrap().is_err());
         assert_eq!(told.refusal(), Some(Refusal::SLOW_DOWN));
         drop(large);
         assert_eq!(memory.used(), 0);
-        // The quota is less than one of these, which then has its turn alone.
-        let (mut largest, _) = begun(16 << 20, &memory);
-        assert!(next(&mut largest).unwrap().is_ok() && memory.used() == 1 << 20);
-        let (mut too_large, told) = begun((16 << 20) + 1, &memory);
-        assert!(next(&mut too_large).unwrap().is_err());
-        assert_eq!(told.refusal(), Some(TOO_LARGE));
-        // The next chunk is less, and what was held is given back.
-        let body = [b"80000;chunk-signature=0\r\n", &[7; 512 << 10][..], b"\r\n0;\r\n"].concat();
-        drop(largest);
-        let body = frames(&body, 300 << 10);
-        let mut taken = Taken::new(&parts, body, memory.clone(), told).unwrap();
-        assert!(next(&mut taken).unwrap().is_ok() && memory.used() == 512 << 10);
-        assert!(next(&mut taken).unwrap().is_ok() && memory.used() == 0);
+    }
+
+    /// What receives the chunk had of the memory already, and a chunk of as much as there is, or more, was
+    /// refused for ever.
+    #[test]
+    fn signed_chunk_of_all_the_memory_passes_beside_what_receives_it() {
+        for memory_bytes in [INTAKE_BYTES, 1 << 20, 16 << 20] {
+            let memory = Quota::new(memory_bytes);
+            let _receiver = memory.try_take(INTAKE_BYTES).unwrap();
+            let (mut largest, _) = begun(16 << 20, &memory);
+            assert!(next(&mut largest).unwrap().is_ok(), "{memory_bytes}");
+            assert_eq!(memory.used(), memory_bytes);
+        }
+    }
+
+    /// The share went when the next line came, while `s3s` had the slices of the chunk before, and a smaller
+    /// chunk took its own anew, which others might have had meanwhile.
+    #[test]
+    fn share_of_a_chunk_is_kept_until_its_slices_are_gone_and_then_shrinks() {
+        let (kib, bytes) = (1 << 10, vec![7; 1 << 20]);
+        let chunk = |size: usize| {
+            let line = format!("{size:x};chunk-signature=00\r\n");
+            [line.as_bytes(), &bytes[..size], b"\r\n"].concat()
+        };
+        let (first, second) = (chunk(900 * kib), chunk(500 * kib));
+        let at = first.len() + 100;
+        let body = [&first[..], &second, b"0;chunk-signature=00\r\n"].concat();
+        let ends = [0, 100_000, at, body.len() - 90, body.len()];
+        let frames = [0, 1, 2, 3].map(|frame| &body[ends[frame]..ends[frame + 1]]);
+        let frames = Frames(frames.map(|frame| Some(Bytes::copy_from_slice(frame))).into());
+        let memory = Quota::new(2 << 20);
+        let parts = parts("STREAMING-AWS4-HMAC-SHA256-PAYLOAD");
+        let mut taken = Taken::new(&parts, frames, memory.clone(), Arc::default()).unwrap();
+        let mut used = Vec::new();
+        while let Some(passed) = next(&mut taken) {
+            passed.unwrap();
+            used.push((taken.body.0.len(), memory.used() / kib));
+        }
+        used.dedup();
+        assert_eq!(used, [(3, 900), (2, 900), (1, 500), (0, 500)]);
+        assert_eq!(memory.used(), 0);
     }
 
     const NAMED: &[u8] = b"<Delete><Object><Key>k</Key></Object></Delete>";
