@@ -38,6 +38,7 @@ use crate::link::Link;
 use crate::options::S3Options;
 use crate::reply::Reply;
 use crate::ticker::Ticker;
+use crate::value_memory::SMALL_VALUE_BYTES_MAX;
 
 /// How often the sweeper goes round.
 const SWEEP_PERIOD: Duration = Duration::from_secs(3600);
@@ -164,7 +165,15 @@ impl Door {
                 if is_head && response.headers().contains_key(CONTENT_RANGE) {
                     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
                 }
-                let memory = response.extensions_mut().remove::<Arc<Share>>();
+                let listed = response.extensions_mut().remove::<Arc<Share>>();
+                let memory = match listed {
+                    Some(_) => Ok(listed),
+                    None => hold(response.body(), told.memory(), memory),
+                };
+                let memory = match memory {
+                    Ok(memory) => memory,
+                    Err(refusal) => return self.refuse(&refusal),
+                };
                 response.map(|body| to_body(body, &link, share, memory, is_post))
             }
             Err(error) => {
@@ -232,6 +241,29 @@ fn check_body(request: &Parts) -> std::result::Result<(), Refusal> {
         return refuse("Only a signed request may have its body in aws-chunked frames.");
     }
     Ok(())
+}
+
+/// The memory that an answer holds until it was sent, in which that of its request goes on. One that is there
+/// whole is counted unless it is short; one that is still being made keeps what its request had.
+///
+/// Where there is no room the request was done in vain, and is to be made again: that deletes nothing twice.
+fn hold(
+    answer: &s3s::Body,
+    of_request: Option<Share>,
+    memory: &Arc<Quota>,
+) -> std::result::Result<Option<Arc<Share>>, Refusal> {
+    let Some(bytes) = answer.bytes() else { return Ok(of_request.map(Arc::new)) };
+    if bytes.len() <= SMALL_VALUE_BYTES_MAX {
+        return Ok(None);
+    }
+    // What is larger than all there is has its turn alone.
+    let amount = bytes.len().min(memory.max());
+    let mut share = of_request.unwrap_or_else(|| memory.take_nothing());
+    if !share.try_grow_to(amount) {
+        return Err(Refusal::SLOW_DOWN);
+    }
+    share.keep(amount);
+    Ok(Some(Arc::new(share)))
 }
 
 fn to_body(
@@ -314,6 +346,33 @@ fn undeclared(xml: Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The answer to a delete of 1,000 long keys was 5 MB of which nothing was counted while it was sent.
+    #[test]
+    fn answers_of_many_bytes_are_counted_in_what_their_request_had() {
+        let memory = Quota::new(1 << 20);
+        let share = |amount| Some(memory.try_take(amount).unwrap());
+        let answer = |bytes: usize| s3s::Body::from(vec![b' '; bytes]);
+        for (bytes, had, counted) in [
+            (64 << 10, 500_000, 0),
+            (200_000, 500_000, 200_000),
+            (200_000, 1000, 200_000),
+            (2 << 20, 1000, 1 << 20),
+        ] {
+            let held = hold(&answer(bytes), share(had), &memory).unwrap();
+            assert_eq!(memory.used(), counted, "{bytes}");
+            drop(held);
+            assert_eq!(memory.used(), 0);
+        }
+        let held = hold(&answer(200_000), None, &memory).unwrap();
+        assert_eq!(memory.used(), 200_000);
+        assert_eq!(hold(&answer(900_000), share(1000), &memory).err(), Some(Refusal::SLOW_DOWN));
+        drop(held);
+        // What waits for its parts to be joined.
+        let joining = s3s::Body::http_body(s3s::Body::from(Bytes::new()));
+        let held = hold(&joining, share(1000), &memory).unwrap();
+        assert!(held.is_some() && memory.used() == 1000);
+    }
 
     /// hyper takes the bytes at once and drops what they came from, while the client takes its time.
     #[test]

@@ -1,4 +1,4 @@
-//! Listings of a bucket's objects, in their three forms.
+//! Listings of a bucket's objects, in their three forms, and the memory of a page of any.
 //!
 //! Long keys make a page of several mebibytes out of 1,000 entries. So it ends by its bytes as well, as clients
 //! go by `IsTruncated`, and its memory is counted from before it is begun until it was sent. Where there is none
@@ -18,8 +18,9 @@ use super::buckets::owner;
 use super::failure::failed;
 use super::layout;
 use super::meta::{Object, SavedChecksum};
+use super::refusal::Refusal;
 use super::shelf::Shelf;
-use crate::admission::Share;
+use crate::admission::{Quota, Share};
 use crate::files::in_slices;
 use crate::value_memory::SMALL_VALUE_BYTES_MAX;
 
@@ -33,12 +34,53 @@ const SLICE_ENTRIES: usize = 64;
 const PAGE_MEMORY_BYTES: usize = 4 << 20;
 /// Room for what a page says besides its entries and what it was asked: the key that the next begins after has
 /// up to 6 KiB.
-const PAGE_FRAME_BYTES: usize = 8 << 10;
+pub(super) const PAGE_FRAME_BYTES: usize = 8 << 10;
 /// Most bytes of an object's entry besides its key, and of a prefix's.
-const OBJECT_BYTES: usize = 512;
+pub(super) const OBJECT_BYTES: usize = 512;
 const PREFIX_BYTES: usize = 64;
 /// Most bytes that one of a text is written as.
-const BYTES_OF_ONE_MAX: usize = 6;
+pub(super) const BYTES_OF_ONE_MAX: usize = 6;
+
+/// The memory of a page, counted from before it is made.
+pub(super) struct PageMemory {
+    quota: Arc<Quota>,
+    share: Option<Share>,
+}
+
+impl PageMemory {
+    pub(super) fn new(quota: &Arc<Quota>) -> PageMemory {
+        PageMemory { quota: quota.clone(), share: quota.try_take_at_most(PAGE_MEMORY_BYTES) }
+    }
+
+    /// The page ends before the entry that would take its text beyond this.
+    pub(super) fn bytes_max(&self) -> usize {
+        if self.share.is_some() { PAGE_BYTES_MAX } else { SMALL_VALUE_BYTES_MAX }
+    }
+
+    fn slice_entries(&self) -> usize {
+        if self.share.is_some() { SLICE_ENTRIES } else { 1 }
+    }
+
+    /// What is held with a page that was made, of at most so many bytes.
+    pub(super) fn keep(self, bytes: usize) -> S3Result<Option<Share>> {
+        if bytes <= SMALL_VALUE_BYTES_MAX {
+            return Ok(None);
+        }
+        let share = self.share.or_else(|| self.quota.try_take_at_most(bytes));
+        let mut share = share.ok_or(Refusal::SLOW_DOWN)?;
+        share.keep(bytes);
+        Ok(Some(share))
+    }
+}
+
+/// An answer with which its memory is held.
+pub(super) fn held<T>(output: T, memory: Option<Share>) -> S3Response<T> {
+    let mut response = S3Response::new(output);
+    if let Some(memory) = memory {
+        response.extensions.insert(Arc::new(memory));
+    }
+    response
+}
 
 /// What every form asks.
 struct Asked<'a> {
@@ -108,11 +150,7 @@ impl Listed {
 
     /// The answer, with which its memory is held.
     fn answer<T>(&mut self, output: T) -> S3Response<T> {
-        let mut response = S3Response::new(output);
-        if let Some(memory) = self.memory.take() {
-            response.extensions.insert(Arc::new(memory));
-        }
-        response
+        held(output, self.memory.take())
     }
 
     fn text(&self, text: &str) -> String {
@@ -145,7 +183,7 @@ impl Shelf {
         if max_keys < 0 {
             return Err(s3_error!(InvalidArgument, "max-keys is not negative."));
         }
-        let memory = self.memory.try_take_at_most(PAGE_MEMORY_BYTES);
+        let memory = PageMemory::new(&self.memory);
         let given = [asked.prefix, asked.delimiter, asked.after, asked.echoed];
         let given: usize = given.into_iter().flatten().map(str::len).sum();
         let mut listed = Listed {
@@ -156,10 +194,6 @@ impl Shelf {
             encodes: asked.encoding.is_some_and(|encoding| encoding.as_str() == EncodingType::URL),
             bytes: PAGE_FRAME_BYTES + BYTES_OF_ONE_MAX * given,
             memory: None,
-        };
-        let (bytes_max, slice_entries) = match memory {
-            Some(_) => (PAGE_BYTES_MAX, SLICE_ENTRIES),
-            None => (SMALL_VALUE_BYTES_MAX, 1),
         };
         if max_keys > 0 {
             let base = layout::objects(asked.bucket);
@@ -172,18 +206,13 @@ impl Shelf {
             };
             let key_of = |name: &str| name.strip_prefix(&base).unwrap_or(name).to_owned();
             let list = |options| self.files.list(options).map_err(failed);
-            let next = in_slices(slice_entries, list, options, |entry| {
+            let bytes_max = memory.bytes_max();
+            let next = in_slices(memory.slice_entries(), list, options, |entry| {
                 listed.add(&key_of(entry.name()), entry, bytes_max)
             })?;
             listed.next = next.map(|name| key_of(&name));
         }
-        if listed.bytes > SMALL_VALUE_BYTES_MAX {
-            let memory = memory.or_else(|| self.memory.try_take_at_most(listed.bytes));
-            let mut memory =
-                memory.ok_or_else(|| s3_error!(SlowDown, "Please reduce your request rate."))?;
-            memory.keep(listed.bytes);
-            listed.memory = Some(memory);
-        }
+        listed.memory = memory.keep(listed.bytes)?;
         Ok(listed)
     }
 
@@ -317,7 +346,7 @@ fn contents(listed: &mut Listed, with_owner: bool) -> Vec<s3s::dto::Object> {
 }
 
 /// At least as many bytes as a text has in XML, where some are written by their names.
-fn xml_bytes(text: &str) -> usize {
+pub(super) fn xml_bytes(text: &str) -> usize {
     let is_named =
         |byte: &u8| matches!(byte, b'<' | b'>' | b'&' | b'"' | b'\'' | b'\r' | b'\n' | b'\t');
     text.len() + (BYTES_OF_ONE_MAX - 1) * text.bytes().filter(|byte| is_named(byte)).count()

@@ -11,6 +11,8 @@
 //! A file's chunks are all of one length but the last, so parts can't be joined without being written
 //! anew.
 
+use std::collections::BTreeMap;
+
 use md5::{Digest, Md5};
 use s3s::dto::{
     AbortMultipartUploadInput, CompleteMultipartUploadInput, CompleteMultipartUploadOutput,
@@ -19,7 +21,7 @@ use s3s::dto::{
     MultipartUpload, Part, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput,
     UploadPartOutput,
 };
-use s3s::{S3Request, S3Result, s3_error};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
 use tallybook_files::{
     Condition, CopyOptions, Error, ListEntry, ReadOptions, Stat, WriteOptions, Writer, hex,
 };
@@ -29,6 +31,9 @@ use super::checks::{Algorithm, Check, Hasher, given_checksum, show_checksum};
 use super::conditions::{ReadConditions, for_write};
 use super::failure::failed;
 use super::layout;
+use super::listing::{
+    BYTES_OF_ONE_MAX, OBJECT_BYTES, PAGE_FRAME_BYTES, PageMemory, held, xml_bytes,
+};
 use super::meta::{Object, ObjectMeta, SavedChecksum, decode, encode, timestamp};
 use super::objects::{
     check_key, content_encoding, refuse_unknown, seconds, source_of, strong, user_metadata,
@@ -245,9 +250,15 @@ impl Shelf {
         })
     }
 
-    pub(crate) fn list_parts(&self, input: &ListPartsInput) -> S3Result<ListPartsOutput> {
+    pub(crate) fn list_parts(
+        &self,
+        input: &ListPartsInput,
+    ) -> S3Result<S3Response<ListPartsOutput>> {
         let (_, meta) = self.need_upload(&input.bucket, &input.key, &input.upload_id)?;
-        let limit = usize::try_from(input.max_parts.unwrap_or(1000).clamp(0, 1000)).unwrap_or(0);
+        let memory = PageMemory::new(&self.memory);
+        let max_parts = input.max_parts.unwrap_or(1000).clamp(0, 1000);
+        let limit = usize::try_from(max_parts).unwrap_or(0);
+        let limit = limit.min((memory.bytes_max() - PAGE_FRAME_BYTES) / OBJECT_BYTES);
         let after = input.part_number_marker.unwrap_or(0);
         let prefix = layout::parts(&input.bucket, &input.upload_id);
         let mut parts = Vec::new();
@@ -270,38 +281,47 @@ impl Shelf {
         })?;
         let is_truncated = parts.len() > limit;
         parts.truncate(limit);
-        Ok(ListPartsOutput {
+        let memory = memory.keep(PAGE_FRAME_BYTES + parts.len() * OBJECT_BYTES)?;
+        let output = ListPartsOutput {
             bucket: Some(input.bucket.clone()),
             key: Some(input.key.clone()),
             upload_id: Some(input.upload_id.clone()),
             part_number_marker: Some(after),
             next_part_number_marker: parts.last().and_then(|part| part.part_number),
-            max_parts: i32::try_from(limit).ok(),
+            max_parts: Some(max_parts),
             is_truncated: Some(is_truncated),
             parts: Some(parts),
             owner: Some(owner()),
             checksum_algorithm: meta.checksum.map(|saved| saved.algorithm.into()),
             ..ListPartsOutput::default()
-        })
+        };
+        Ok(held(output, memory))
     }
 
-    /// Uploads are few: all of a bucket's are looked at, and sorted by key, then by start.
+    /// Uploads are few: all of a bucket's are looked at, and the first of them by key and identifier are kept.
     pub(crate) fn list_uploads(
         &self,
         input: &ListMultipartUploadsInput,
-    ) -> S3Result<ListMultipartUploadsOutput> {
+    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
         self.need_bucket(&input.bucket)?;
         if input.delimiter.as_deref().is_some_and(|delimiter| !delimiter.is_empty()) {
             return Err(s3_error!(NotImplemented, "A delimiter for uploads is not implemented."));
         }
-        let limit = usize::try_from(input.max_uploads.unwrap_or(1000).clamp(1, 1000)).unwrap_or(1);
+        let memory = PageMemory::new(&self.memory);
+        let max_uploads = input.max_uploads.unwrap_or(1000).clamp(1, 1000);
+        let limit = usize::try_from(max_uploads).unwrap_or(1);
         let prefix = layout::uploads(&input.bucket);
         let wanted = input.prefix.as_deref().unwrap_or("");
         let marker = (
             input.key_marker.as_deref().unwrap_or(""),
             input.upload_id_marker.as_deref().unwrap_or(""),
         );
-        let mut found = Vec::new();
+        let echoed = wanted.len() + marker.0.len() + marker.1.len();
+        let mut bytes = PAGE_FRAME_BYTES + BYTES_OF_ONE_MAX * echoed;
+        let bytes_of = |key: &str| OBJECT_BYTES + xml_bytes(key);
+        let mut found = BTreeMap::new();
+        // The first of those that there is no room for.
+        let mut beyond: Option<(String, String)> = None;
         self.each(&prefix, None, |entry| {
             let ListEntry::File(stat) = entry else { return Ok(()) };
             let meta: ObjectMeta = decode(&stat.attributes)?;
@@ -311,34 +331,42 @@ impl Shelf {
                 (key, "") => &*meta.key <= key,
                 marker => (&*meta.key, &*id) <= marker,
             };
-            if meta.key.starts_with(wanted) && !is_past {
-                found.push((meta.key, id, stat.written_at_ms));
+            let at = (meta.key, id);
+            if !at.0.starts_with(wanted) || is_past || beyond.as_ref().is_some_and(|end| at > *end)
+            {
+                return Ok(());
+            }
+            bytes += bytes_of(&at.0);
+            found.insert(at, stat.written_at_ms);
+            while found.len() > limit || bytes > memory.bytes_max() && found.len() > 1 {
+                beyond = found.pop_last().map(|(at, _)| at);
+                bytes -= beyond.as_ref().map_or(0, |at| bytes_of(&at.0));
             }
             Ok(())
         })?;
-        found.sort();
-        let is_truncated = found.len() > limit;
-        found.truncate(limit);
-        let last = found.last().filter(|_| is_truncated).cloned();
-        let uploads = found.into_iter().map(|(key, id, at_ms)| MultipartUpload {
+        let is_truncated = beyond.is_some();
+        let last = found.keys().next_back().filter(|_| is_truncated).cloned();
+        let memory = memory.keep(bytes)?;
+        let uploads = found.into_iter().map(|((key, id), at_ms)| MultipartUpload {
             key: Some(key),
             upload_id: Some(id),
             initiated: Some(timestamp(at_ms)),
             owner: Some(owner()),
             ..MultipartUpload::default()
         });
-        Ok(ListMultipartUploadsOutput {
+        let output = ListMultipartUploadsOutput {
             bucket: Some(input.bucket.clone()),
             prefix: input.prefix.clone(),
             key_marker: input.key_marker.clone(),
             upload_id_marker: input.upload_id_marker.clone(),
-            max_uploads: i32::try_from(limit).ok(),
+            max_uploads: Some(max_uploads),
             is_truncated: Some(is_truncated),
-            next_key_marker: last.as_ref().map(|(key, ..)| key.clone()),
-            next_upload_id_marker: last.map(|(_, id, _)| id),
+            next_key_marker: last.as_ref().map(|(key, _)| key.clone()),
+            next_upload_id_marker: last.map(|(_, id)| id),
             uploads: Some(uploads.collect()),
             ..ListMultipartUploadsOutput::default()
-        })
+        };
+        Ok(held(output, memory))
     }
 
     pub(crate) fn abort_upload(&self, input: &AbortMultipartUploadInput) -> S3Result<()> {
@@ -644,6 +672,7 @@ mod tests {
     use s3s::dto::{CompletedMultipartUpload, ETag};
 
     use super::*;
+    use crate::value_memory::SMALL_VALUE_BYTES_MAX;
 
     const UPLOAD: &str = "0123456789abcdef0123456789abcdef";
 
@@ -803,6 +832,78 @@ mod tests {
         shelf.note(&note, options).unwrap();
         shelf.complete(shelf.prepare(named).unwrap()).unwrap();
         assert_eq!(shelf.files.stat(&note).unwrap(), None);
+    }
+
+    /// 1,000 uploads of keys of a kibibyte were 6 MB of which nothing was counted.
+    #[test]
+    fn pages_of_uploads_end_by_their_bytes_and_are_counted_until_they_are_gone() {
+        let (_dir, shelf) = Shelf::with_bucket("b");
+        let mut all = Vec::new();
+        for number in 0..400 {
+            // Their identifiers aren't in the order of their keys.
+            let key = format!("{:03}{}", number * 7 % 400, "&".repeat(1000));
+            let meta = ObjectMeta { key: key.clone(), ..ObjectMeta::default() };
+            let options = WriteOptions { attributes: encode(&meta), ..WriteOptions::default() };
+            shelf.note(&layout::upload("b", &format!("{number:032x}")), options).unwrap();
+            all.push(key);
+        }
+        all.sort();
+        let page = |marker: Option<(String, String)>, max_uploads| {
+            let (key_marker, upload_id_marker) = marker.unzip();
+            let input = ListMultipartUploadsInput {
+                bucket: "b".to_owned(),
+                key_marker,
+                upload_id_marker,
+                max_uploads,
+                ..ListMultipartUploadsInput::default()
+            };
+            shelf.list_uploads(&input).unwrap()
+        };
+        for held in [0, (1 << 20) - 100] {
+            let held = shelf.memory.try_take(held).unwrap();
+            let (mut found, mut marker, mut most) = (Vec::new(), None, 0);
+            loop {
+                let before = shelf.memory.used();
+                let answer = page(marker, None);
+                let output = &answer.output;
+                let keys = output.uploads.iter().flatten().map(|one| one.key.clone().unwrap());
+                let keys: Vec<String> = keys.collect();
+                let bytes: usize = keys.iter().map(|key| xml_bytes(key)).sum();
+                let is_short = bytes <= SMALL_VALUE_BYTES_MAX;
+                assert!(bytes <= 1 << 20 && (is_short || shelf.memory.used() - before >= bytes));
+                most = most.max(keys.len());
+                found.extend(keys);
+                if output.is_truncated == Some(false) {
+                    break;
+                }
+                marker = output.next_key_marker.clone().zip(output.next_upload_id_marker.clone());
+            }
+            drop(held);
+            assert!(found == all && (5..200).contains(&most), "{most}");
+            assert_eq!(shelf.memory.used(), 0);
+        }
+        let two = page(None, Some(2)).output;
+        assert_eq!((two.uploads.unwrap().len(), two.max_uploads), (2, Some(2)));
+    }
+
+    #[test]
+    fn pages_of_parts_are_counted_and_short_where_memory_is() {
+        let (_dir, shelf) = begun(&[&b"part"[..]; 200]);
+        let input = ListPartsInput {
+            bucket: "b".to_owned(),
+            key: "k".to_owned(),
+            upload_id: UPLOAD.to_owned(),
+            ..ListPartsInput::default()
+        };
+        let whole = shelf.list_parts(&input).unwrap();
+        assert_eq!(whole.output.parts.as_ref().unwrap().len(), 200);
+        assert!(shelf.memory.used() >= 200 * OBJECT_BYTES);
+        let short = shelf.list_parts(&input).unwrap().output;
+        assert_eq!(short.is_truncated, Some(true));
+        let count = short.parts.unwrap().len();
+        assert!((50..200).contains(&count) && short.next_part_number_marker == Some(count as i32));
+        drop(whole);
+        assert_eq!(shelf.memory.used(), 0);
     }
 
     #[test]

@@ -267,14 +267,14 @@ impl S3 for Shelf {
         &self,
         request: S3Request<ListPartsInput>,
     ) -> S3Result<S3Response<ListPartsOutput>> {
-        on_pool!(self, move |shelf| Shelf::list_parts(shelf, &request.input))
+        self.run(move |shelf| Shelf::list_parts(shelf, &request.input)).await
     }
 
     async fn list_multipart_uploads(
         &self,
         request: S3Request<ListMultipartUploadsInput>,
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
-        on_pool!(self, move |shelf| shelf.list_uploads(&request.input))
+        self.run(move |shelf| shelf.list_uploads(&request.input)).await
     }
 
     async fn complete_multipart_upload(

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
-use s3s::S3Error;
+use s3s::{S3Error, S3ErrorCode};
 
 use crate::body::Body;
 use crate::reply::Reply;
@@ -51,6 +51,16 @@ impl Refusal {
         *reply.status_mut() = self.status;
         reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         reply
+    }
+}
+
+impl From<Refusal> for S3Error {
+    fn from(refusal: Refusal) -> S3Error {
+        let Refusal { status, code, message } = refusal;
+        let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);
+        let mut error = S3Error::with_message(code, message);
+        error.set_status_code(status);
+        error
     }
 }
 

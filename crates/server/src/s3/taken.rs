@@ -47,6 +47,11 @@ impl Told {
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         self.refusal.lock().take()
     }
+
+    /// The memory of what was read whole.
+    pub(crate) fn memory(&self) -> Option<Share> {
+        self.memory.lock().take()
+    }
 }
 
 /// A body as `s3s` gets it.
