@@ -26,13 +26,16 @@ pub(crate) fn object(bucket: &str, key: &str) -> String {
     format!("\0s3/o/{bucket}/{key}")
 }
 
+/// What all uploads start with.
+pub(crate) const UPLOADS: &str = "\0s3/u/";
+
 /// What all uploads of a bucket start with.
 pub(crate) fn uploads(bucket: &str) -> String {
-    format!("\0s3/u/{bucket}/")
+    format!("{UPLOADS}{bucket}/")
 }
 
 pub(crate) fn upload(bucket: &str, upload: &str) -> String {
-    format!("\0s3/u/{bucket}/{upload}")
+    format!("{UPLOADS}{bucket}/{upload}")
 }
 
 /// What all parts start with.

@@ -1,7 +1,7 @@
 //! Expiry by prefix, and the sweep that carries it out.
 //!
-//! A sweep unlinks objects that are due by their bucket's rules, ends uploads that are stale, and takes
-//! parts whose upload is gone. An object is due at the first midnight (UTC) after so many days, as in S3.
+//! A sweep unlinks objects that are due by their bucket's rules, ends uploads that are stale or were completed,
+//! and takes parts whose upload is gone. An object is due at the first midnight (UTC) after so many days, as in S3.
 
 use std::ops::ControlFlow;
 
@@ -292,8 +292,11 @@ impl Sweep<'_> {
                 .filter_map(|rule| rule.abort_upload_days);
             let days_max = sweep.upload_days_max;
             let days = by_rules.chain([days_max]).min().unwrap_or(days_max);
-            if sweep.now_ms >= stat.written_at_ms.saturating_add(u64::from(days) * DAY_MS) {
-                stale.push(stat.name[base.len()..].to_owned());
+            let upload = &stat.name[base.len()..];
+            let is_old =
+                sweep.now_ms >= stat.written_at_ms.saturating_add(u64::from(days) * DAY_MS);
+            if is_old || sweep.shelf.is_made(bucket, &key, upload) {
+                stale.push(upload.to_owned());
             }
             Ok(())
         })?;

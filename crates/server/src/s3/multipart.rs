@@ -5,7 +5,9 @@
 //!    the note away, then the parts. A single part only changes its name.
 //! 3. A kill before the object shows leaves the upload as it was, to be completed again; a kill after it
 //!    leaves parts whose note is gone, or a stale upload, which the sweeper takes.
-//! 4. The object knows the upload that it was made of, so that a client whose answer was lost may ask
+//! 4. An upload whose note was left is known in memory, at a start by its object, before anything can come
+//!    under the key: so nothing is made of it again, and the next sweep takes it.
+//! 5. The object knows the upload that it was made of, so that a client whose answer was lost may ask
 //!    again: as long as the object is there, the answer is the same.
 //!
 //! A file's chunks are all of one length but the last, so parts can't be joined without being written
@@ -374,6 +376,23 @@ impl Shelf {
         self.end_upload(&input.bucket, &input.upload_id)
     }
 
+    /// Finds the uploads whose object was made before a kill, as that object tells. Requires: nothing was put
+    /// under its key since.
+    pub(crate) fn find_completed(&self) -> S3Result<()> {
+        self.each(layout::UPLOADS, None, |entry| {
+            let of = entry.name()[layout::UPLOADS.len()..].split_once('/');
+            let (ListEntry::File(stat), Some((bucket, upload))) = (&entry, of) else {
+                return Ok(());
+            };
+            // One that is damaged stands in no other's way; nothing can be made of it.
+            let Ok(meta) = decode::<ObjectMeta>(&stat.attributes) else { return Ok(()) };
+            if self.is_made(bucket, &meta.key, upload) {
+                self.set_completed(upload);
+            }
+            Ok(())
+        })
+    }
+
     /// Takes an upload away: the note first, under the gate, so that no part comes after it.
     pub(crate) fn end_upload(&self, bucket: &str, upload: &str) -> S3Result<()> {
         self.end_upload_note(bucket, upload)?;
@@ -383,7 +402,9 @@ impl Shelf {
     /// Takes an upload's note away, so that it has ended; its parts are to be taken next.
     pub(crate) fn end_upload_note(&self, bucket: &str, upload: &str) -> S3Result<()> {
         let _gate = self.gate.write();
-        self.unlink(&layout::upload(bucket, upload)).map(|_| ())
+        self.unlink(&layout::upload(bucket, upload))?;
+        self.forget_completed(upload);
+        Ok(())
     }
 
     /// Looks through what is to be made of an upload.
@@ -501,6 +522,8 @@ impl Shelf {
             },
         };
         let Asked { bucket, key, upload, .. } = asked;
+        // While its note is there, an old request would put its parts in the place of what came after it.
+        self.set_completed(&upload);
         if let Err(error) = self.end_upload(&bucket, &upload) {
             // The object is there, which is what was asked for. The rest the sweeper takes.
             tracing::error!(%error, "an upload was completed, but could not be taken away");
@@ -815,9 +838,55 @@ mod tests {
             if fs.fired() == 0 {
                 break;
             }
-            untidy += u64::from(is_there);
+            let note = layout::upload("b", UPLOAD);
+            if is_there && shelf.files.stat(&note).unwrap().is_some() {
+                // Nothing is made of it again, whatever comes under the key.
+                let refused = shelf.need_upload("b", "k", UPLOAD).err().unwrap();
+                assert_eq!(refused.code().as_str(), "NoSuchUpload");
+                untidy += 1;
+            }
         }
         assert!(untidy > 0);
+    }
+
+    /// A kill left the note, and an old request to complete the upload put its parts in the place of what came
+    /// after it.
+    #[test]
+    fn upload_that_was_completed_before_a_kill_does_not_replace_what_came_after_it() {
+        let large = vec![7; PART_BYTES_MIN as usize];
+        let (_dir, shelf) = begun(&[&large, b"last"]);
+        let named = asked(&shelf);
+        let due = completion(&shelf);
+        let Work::Due { meta, condition, parts } = due.work else { panic!("nothing was made") };
+        // Up to where it is killed.
+        shelf.make(&due.asked, *meta, condition, &parts).unwrap();
+        let shelf = Shelf::new(shelf.files.clone(), shelf.memory.clone(), 2);
+        shelf.find_completed().unwrap();
+        put(&shelf, &layout::object("b", "k"), b"newer");
+        let refused = shelf.prepare(named).err().unwrap();
+        assert_eq!(refused.code().as_str(), "NoSuchUpload");
+        assert_eq!(shelf.sweep(0, 7, &|| false).unwrap().uploads, 1);
+        assert!(!shelf.is_completed(UPLOAD));
+        assert_eq!(shelf.files.stat(&layout::upload("b", UPLOAD)).unwrap(), None);
+        assert_eq!(shelf.files.stat(&layout::part("b", UPLOAD, 1)).unwrap(), None);
+    }
+
+    /// A kill left the note of an upload whose object was there: it stayed for as long as one that nobody
+    /// completes, and so did its parts.
+    #[test]
+    fn sweep_takes_an_upload_that_its_object_was_made_of() {
+        let (_dir, shelf) = begun(&[b"only"]);
+        let note = layout::upload("b", UPLOAD);
+        let kept = shelf.files.stat(&note).unwrap().unwrap();
+        assert_eq!(shelf.sweep(kept.written_at_ms, 7, &|| false).unwrap().uploads, 0);
+        shelf.complete(completion(&shelf)).unwrap();
+        let options = WriteOptions { attributes: kept.attributes, ..WriteOptions::default() };
+        shelf.note(&note, options).unwrap();
+        put(&shelf, &layout::part("b", UPLOAD, 2), b"left");
+        assert_eq!(shelf.sweep(kept.written_at_ms, 7, &|| false).unwrap().uploads, 1);
+        assert_eq!(shelf.files.stat(&note).unwrap(), None);
+        assert_eq!(shelf.files.stat(&layout::part("b", UPLOAD, 2)).unwrap(), None);
+        assert!(shelf.object("b", "k").unwrap().is_some());
     }
 
     /// What could not be taken away, asking again takes.

@@ -1,9 +1,10 @@
 //! The buckets and objects as files: what every operation does with the file store, blocking.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use s3s::{S3Result, s3_error};
 use tallybook_files::{
     CopyOptions, FileStore, ListEntry, ListOptions, Stat, UnlinkOptions, WriteOptions,
@@ -28,6 +29,8 @@ pub(crate) struct Shelf {
     pub(crate) gate: Arc<RwLock<()>>,
     /// Memory for bodies being received, and pages being sent.
     pub(crate) memory: Arc<Quota>,
+    /// Uploads whose object was made and whose note is still there.
+    completed: Arc<Mutex<HashSet<String>>>,
     /// What moves many bytes inside the store takes a turn, or there would be no thread for the rest.
     turns: Arc<Semaphore>,
 }
@@ -36,7 +39,22 @@ impl Shelf {
     /// Requires: `pool_threads` is what each pool has on which its work is done.
     pub(crate) fn new(files: FileStore, memory: Arc<Quota>, pool_threads: usize) -> Shelf {
         let turns = Arc::new(Semaphore::new((pool_threads / 2).max(1)));
-        Shelf { files, gate: Arc::new(RwLock::new(())), memory, turns }
+        let (gate, completed) = (Arc::default(), Arc::default());
+        Shelf { files, gate, memory, completed, turns }
+    }
+
+    /// Notes that the object of this upload was made, so that nothing is made of it any more.
+    pub(crate) fn set_completed(&self, upload: &str) {
+        self.completed.lock().insert(upload.to_owned());
+    }
+
+    /// Forgets an upload whose note is gone.
+    pub(crate) fn forget_completed(&self, upload: &str) {
+        self.completed.lock().remove(upload);
+    }
+
+    pub(crate) fn is_completed(&self, upload: &str) -> bool {
+        self.completed.lock().contains(upload)
     }
 
     /// Does blocking work on the pool.
@@ -106,7 +124,7 @@ impl Shelf {
         Err(s3_error!(NoSuchKey, "The specified key does not exist."))
     }
 
-    /// `NoSuchUpload` unless there is this upload of this key.
+    /// `NoSuchUpload` unless there is this upload of this key, and it wasn't completed.
     pub(crate) fn need_upload(
         &self,
         bucket: &str,
@@ -117,9 +135,16 @@ impl Shelf {
         let is_id = upload.len() == 32 && upload.bytes().all(|byte| byte.is_ascii_hexdigit());
         let name = layout::upload(bucket, upload);
         let stat = if is_id { self.files.stat(&name).map_err(failed)? } else { None };
-        let stat = stat.ok_or_else(absent)?;
+        let stat = stat.filter(|_| !self.is_completed(upload)).ok_or_else(absent)?;
         let meta: ObjectMeta = decode(&stat.attributes)?;
         if meta.key == key { Ok((stat, meta)) } else { Err(absent()) }
+    }
+
+    /// Whether the object of an upload was made: nothing but to take the upload away is left to do.
+    pub(crate) fn is_made(&self, bucket: &str, key: &str, upload: &str) -> bool {
+        let is_of = |object: &Object| object.meta.upload.as_deref() == Some(upload);
+        self.is_completed(upload)
+            || matches!(self.object(bucket, key), Ok(Some(object)) if is_of(&object))
     }
 
     /// Writes a file that is nothing but its attributes.
