@@ -89,6 +89,20 @@ pub(crate) fn s3_values(data: &[u8]) -> bool {
     std::str::from_utf8(data).is_ok_and(fuzzing::s3::values)
 }
 
+/// A body in `aws-chunked`, whole, in pieces and byte by byte.
+pub(crate) fn s3_chunks(data: &[u8]) -> bool {
+    let mut input = Input(data);
+    let sizes = input.part();
+    fuzzing::s3::chunks(input.rest(), sizes)
+}
+
+/// The query of a request.
+pub(crate) fn s3_query(data: &[u8]) -> bool {
+    let mut input = Input(data);
+    let request = input.u8();
+    std::str::from_utf8(input.rest()).is_ok_and(|text| fuzzing::s3::query(text, request))
+}
+
 pub(crate) fn framing_seeds() -> Vec<Vec<u8>> {
     let whole = |sizes: &[u8], text: &str| [&part(sizes)[..], text.as_bytes()].concat();
     let chunked = "transfer-encoding: chunked\r\n\r\n";
@@ -187,4 +201,31 @@ pub(crate) fn s3_value_seeds() -> Vec<Vec<u8>> {
     ["6469722f6e616d65", "1B2M2Y8AsgTpgAmY7PhCfg==", "aws-chunked, gzip", "dir/a key"]
         .map(|text| text.as_bytes().to_vec())
         .to_vec()
+}
+
+pub(crate) fn s3_chunk_seeds() -> Vec<Vec<u8>> {
+    let signature = format!(";chunk-signature={}", "0a".repeat(32));
+    [
+        "5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n".to_owned(),
+        "1\r\na\r\n00000002\r\nbc\r\n0\r\n\r\n".to_owned(),
+        format!("5{signature}\r\nhello\r\n1{signature}\r\n!\r\n0{signature}\r\n\r\n"),
+        format!("2{signature}\r\n\r\n\r\n0{signature}\r\nx-amz-trailer-signature:0a\r\n\r\n"),
+    ]
+    .map(|text| [&part(&[3, 1, 60])[..], text.as_bytes()].concat())
+    .to_vec()
+}
+
+pub(crate) fn s3_query_seeds() -> Vec<Vec<u8>> {
+    let signature = "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-SignedHeaders=host&X-Amz-Signature=0a";
+    [
+        // The first numbers a method and a path.
+        (12, format!("{signature}&Content-Type=image%2Fpng&x-amz-%6Deta-a=b+c")),
+        (12, format!("{signature}&Content-MD5=1B2M2Y8AsgTpgAmY7PhCfg%3D%3D&x-amz-copy-source=a")),
+        (12, "partNumber=1&uploadId=a&x-id=UploadPart".to_owned()),
+        (13, format!("uploads=&{signature}&x-amz-checksum-algorithm=CRC32&x-amz-acl=private")),
+        (5, "list-type=2&prefix=a%2F&delimiter=%2F&max-keys=3&own=1".to_owned()),
+        (8, "delete".to_owned()),
+    ]
+    .map(|(request, text)| [&[request][..], text.as_bytes()].concat())
+    .to_vec()
 }

@@ -68,4 +68,6 @@ targets! {
     s3_object: http::s3_object, http::s3_object_seeds;
     s3_bucket: http::s3_bucket, http::s3_bucket_seeds;
     s3_values: http::s3_values, http::s3_value_seeds;
+    s3_chunks: http::s3_chunks, http::s3_chunk_seeds;
+    s3_query: http::s3_query, http::s3_query_seeds;
 }

@@ -1,14 +1,21 @@
 //! What the fuzz targets call of S3: what is kept as JSON, and what this server reads by itself.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
+use hyper::Method;
+use hyper::header::{HeaderMap, HeaderValue};
 use s3s::dto::ETagCondition;
 use tallybook_files::Stat;
 
+use super::chunks::{BadChunk, Chunks};
 use super::conditions::{ReadConditions, for_write};
 use super::listing::{decode_token, encode, encode_token};
 use super::meta::{self, BucketMeta, Object, ObjectMeta, Rule};
 use super::objects::{check_key, content_encoding, expires};
+use super::query::{Query, check_names, is_body_header};
 use super::receive::decode_md5;
+use super::signed::{check_signed, drop_foreign_range, lift_headers};
 
 /// The attributes of an object's or an upload's file, which was changed at this time.
 pub fn object(attributes: &[u8], changed_at_ms: u64, tag: &str) -> bool {
@@ -105,4 +112,115 @@ pub fn values(text: &str) -> bool {
         assert!(!kept.split(',').any(|one| one.trim() == "aws-chunked"));
     }
     token.is_ok() || md5.is_ok()
+}
+
+/// A body in `aws-chunked` that comes in frames of these sizes (in turn). However it is cut, it is taken or
+/// refused as it is byte by byte, and what is passed on has the same bytes and trailers; with signatures it is
+/// the body itself.
+pub fn chunks(body: &[u8], sizes: &[u8]) -> bool {
+    let mut is_taken = false;
+    for is_signed in [false, true] {
+        let (by_bytes, seen) = follow(body, &[1], is_signed);
+        for sizes in [&[][..], sizes] {
+            let (cut, passed) = follow(body, sizes, is_signed);
+            assert_eq!(cut, by_bytes);
+            if cut.is_ok() && !is_signed {
+                let expected = decoded(body);
+                assert_eq!((decoded(&passed), decoded(&seen)), (expected.clone(), expected));
+            }
+            if cut == Ok(true) && is_signed {
+                assert!(passed == body && seen == body);
+            }
+            assert!(!is_signed || body.starts_with(&passed));
+        }
+        is_taken |= by_bytes == Ok(true);
+    }
+    is_taken
+}
+
+/// Whether a body that comes in such frames has ended, and what was passed on of it.
+fn follow(
+    mut body: &[u8],
+    sizes: &[u8],
+    is_signed: bool,
+) -> (std::result::Result<bool, BadChunk>, Vec<u8>) {
+    let (mut chunks, mut passed) = (Chunks::new(is_signed), VecDeque::new());
+    let mut sizes = sizes.iter().map(|&size| usize::from(size).max(1)).cycle();
+    let mut pushed = Ok(());
+    while pushed.is_ok() && !body.is_empty() {
+        let (frame, rest) = body.split_at(sizes.next().unwrap_or(body.len()).min(body.len()));
+        pushed = chunks.push(Bytes::copy_from_slice(frame), &mut passed);
+        body = rest;
+    }
+    (pushed.map(|()| chunks.has_ended()), Vec::from(passed).concat())
+}
+
+/// The bytes of chunks without signatures, as far as they are there, and what comes after the last.
+fn decoded(mut chunks: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let mut bytes = Vec::new();
+    while let Some(end) = chunks.windows(2).position(|two| two == b"\r\n") {
+        let size = std::str::from_utf8(&chunks[..end]).expect("a size that was taken is text");
+        let size = u64::from_str_radix(size, 16).expect("a size that was taken is a number");
+        chunks = &chunks[end + 2..];
+        if size == 0 {
+            return (bytes, chunks.to_vec());
+        }
+        let count = usize::try_from(size).unwrap_or(usize::MAX).min(chunks.len());
+        bytes.extend_from_slice(&chunks[..count]);
+        chunks = chunks.get(count + 2..).unwrap_or_default();
+    }
+    (bytes, Vec::new())
+}
+
+/// The query of a request, of a method and a path that this number says.
+pub fn query(text: &str, request: u8) -> bool {
+    let methods = [Method::GET, Method::HEAD, Method::PUT, Method::POST, Method::DELETE];
+    let method = &methods[usize::from(request) % methods.len()];
+    let path = ["/", "/bucket", "/bucket/key"][usize::from(request) / methods.len() % 3];
+    let Ok(query) = Query::of(text) else {
+        return false;
+    };
+    let is_known = check_names(method, path, &query).is_ok();
+    let lifted = lift(&query);
+    // However the names are written.
+    let escape = |name: &str| name.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+    let escaped: Vec<String> =
+        query.parameters().map(|(name, value)| format!("{}={value}", escape(name))).collect();
+    let escaped = escaped.join("&");
+    let again = Query::of(&escaped).expect("what is escaped is read");
+    assert!(again.parameters().eq(query.parameters()));
+    assert_eq!(check_names(method, path, &again).is_ok(), is_known);
+    assert_eq!(lift(&again), lifted);
+    // Nothing beside it makes a write of a sub-resource that isn't there one without.
+    let encryption = format!("{text}&encryption=1");
+    let encryption = Query::of(&encryption).expect("a name more is read");
+    let is_write = ![Method::GET, Method::HEAD].contains(method);
+    assert!(!is_write || check_names(method, path, &encryption).is_err());
+    let _ = query.value("X-Amz-SignedHeaders");
+    is_known && lifted.is_some()
+}
+
+/// The headers of a request with this query, unless they are refused.
+fn lift(query: &Query<'_>) -> Option<HeaderMap> {
+    let given = [("content-type", "a/b"), ("x-amz-acl", "private"), ("range", "lines=1-2")];
+    let given: HeaderMap = given
+        .into_iter()
+        .map(|(name, value)| {
+            (name.parse().expect("a name is one"), HeaderValue::from_static(value))
+        })
+        .collect();
+    let mut headers = given.clone();
+    let _ = check_signed(&headers, query);
+    lift_headers(&mut headers, query).ok()?;
+    for name in headers.keys() {
+        let may_be_lifted = query.is_presigned()
+            && (is_body_header(name.as_str()) || name.as_str().starts_with("x-amz-"))
+            && !name.as_str().starts_with("x-amz-copy-source");
+        let is_given =
+            given.get(name).is_some_and(|value| headers.get_all(name).iter().eq([value]));
+        assert!(is_given || may_be_lifted && !given.contains_key(name), "{name}");
+    }
+    assert!(given.keys().all(|name| headers.contains_key(name)));
+    drop_foreign_range(&mut headers, query).ok()?;
+    Some(headers)
 }
