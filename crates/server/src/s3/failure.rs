@@ -6,6 +6,8 @@ use s3s::{S3Error, S3ErrorCode, s3_error};
 use tallybook_files::Error;
 use tokio::task::JoinError;
 
+use super::refusal::Refusal;
+
 /// The answer to an error of the file store.
 pub(crate) fn failed(error: Error) -> S3Error {
     use tallybook::Error as Engine;
@@ -18,7 +20,7 @@ pub(crate) fn failed(error: Error) -> S3Error {
         Error::InvalidArgument(what) => {
             S3Error::with_message(S3ErrorCode::InvalidArgument, what.clone())
         }
-        Error::Engine(Engine::Busy) => s3_error!(SlowDown, "Please reduce your request rate."),
+        Error::Engine(Engine::Busy) => Refusal::SLOW_DOWN.into(),
         Error::Engine(Engine::ReadOnly { .. }) => {
             tracing::warn!(%error, "write refused");
             s3_error!(ServiceUnavailable, "The store takes no writes until it is reopened.")

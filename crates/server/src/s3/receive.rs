@@ -3,7 +3,6 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_core::Stream as _;
-use hyper::StatusCode;
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use std::future::poll_fn;
@@ -13,6 +12,7 @@ use tallybook_files::{Error, Stat, WriteOptions, Writer};
 use super::checks::Check;
 use super::failure::failed;
 use super::meta::SavedChecksum;
+use super::refusal::Refusal;
 use super::shelf::Shelf;
 use crate::files::{INTAKE_BYTES, Intake};
 
@@ -35,9 +35,7 @@ impl Shelf {
         finish: impl FnOnce(&Shelf, Writer, Option<SavedChecksum>) -> S3Result<Stat> + Send + 'static,
     ) -> S3Result<(Stat, Option<SavedChecksum>)> {
         let Delivery { name, body, length, content_md5, mut check } = delivery;
-        let memory = self.memory.try_take(INTAKE_BYTES);
-        let _memory =
-            memory.ok_or_else(|| s3_error!(SlowDown, "Please reduce your request rate."))?;
+        let _memory = self.memory.try_take(INTAKE_BYTES).ok_or(Refusal::SLOW_DOWN)?;
         let expects_md5 = content_md5.is_some();
         let options = WriteOptions {
             md5: true,
@@ -64,10 +62,7 @@ impl Shelf {
         match committed.map_err(failed)? {
             Ok(stat) => Ok((stat, saved)),
             Err(error) if expects_md5 && *error.code() == S3ErrorCode::InvalidArgument => {
-                Err(s3_error!(
-                    BadDigest,
-                    "The Content-MD5 you specified did not match what we received."
-                ))
+                Err(Refusal::OTHER_MD5.into())
             }
             Err(error) => Err(error),
         }
@@ -84,13 +79,9 @@ fn broken(error: s3s::StdError) -> S3Error {
             if what.contains("SignatureMismatch") {
                 s3_error!(SignatureDoesNotMatch, "A chunk's signature is not the one calculated.")
             } else if what.contains("Sha256Mismatch") {
-                let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
-                let mut error =
-                    S3Error::with_message(code, "The body is not the one that was signed.");
-                error.set_status_code(StatusCode::BAD_REQUEST);
-                error
+                Refusal::OTHER_SHA256.into()
             } else {
-                s3_error!(IncompleteBody, "The body is incomplete or malformed.")
+                Refusal::INCOMPLETE.into()
             }
         }
     }
@@ -109,6 +100,8 @@ pub(crate) fn commit(writer: Writer) -> S3Result<Stat> {
 
 #[cfg(test)]
 mod tests {
+    use hyper::StatusCode;
+
     use super::*;
 
     /// A wrong signature of a chunk was told as the wrong hash of a body.

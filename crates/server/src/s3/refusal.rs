@@ -24,6 +24,16 @@ impl Refusal {
         "SlowDown",
         "Please reduce your request rate.",
     );
+    pub(crate) const INCOMPLETE: Refusal =
+        Refusal::bad_request("IncompleteBody", "The body is incomplete or malformed.");
+    pub(crate) const OTHER_MD5: Refusal = Refusal::bad_request(
+        "BadDigest",
+        "The Content-MD5 you specified did not match what we received.",
+    );
+    pub(crate) const OTHER_SHA256: Refusal = Refusal::bad_request(
+        "XAmzContentSHA256Mismatch",
+        "The x-amz-content-sha256 you specified did not match what we received.",
+    );
 
     pub(crate) const fn new(
         status: StatusCode,

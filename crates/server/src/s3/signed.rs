@@ -14,7 +14,7 @@ use crate::byte_range::ByteRange;
 /// The longest that a presigned URL may last.
 const EXPIRES_S_MAX: u64 = 7 * 24 * 3600;
 
-const OTHER_MD5: Refusal =
+const UNSIGNED_MD5: Refusal =
     Refusal::bad_request("InvalidDigest", "The Content-MD5 is not the one that was signed.");
 
 /// Headers that may come unsigned: those a signature of the request holds anyway, and what clients and caches
@@ -82,7 +82,7 @@ pub(crate) fn lift_headers(headers: &mut HeaderMap, query: &Query<'_>) -> Result
         match headers.get(&name) {
             None => drop(lifted.append(name, value)),
             // Who has the URL may say of his bytes what they are, but not that they are others.
-            Some(given) if name == "content-md5" && *given != value => return Err(OTHER_MD5),
+            Some(given) if name == "content-md5" && *given != value => return Err(UNSIGNED_MD5),
             Some(_) => {}
         }
     }
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(lift(&[]), Ok(headers(&all)));
         let own = lift(&[("content-type", "text/plain"), ("content-md5", md5)]).unwrap();
         assert_eq!(own["content-type"], "text/plain");
-        assert_eq!(lift(&[("content-md5", "AAAAAAAAAAAAAAAAAAAAAA==")]), Err(OTHER_MD5));
+        assert_eq!(lift(&[("content-md5", "AAAAAAAAAAAAAAAAAAAAAA==")]), Err(UNSIGNED_MD5));
         let unsigned = Query::of(text).unwrap();
         for method in [Method::PUT, Method::POST, Method::DELETE] {
             assert_eq!(check_names(&method, "/b/k", &query), Ok(()), "{method}");

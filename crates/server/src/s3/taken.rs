@@ -25,9 +25,6 @@ const UNCOUNTED_BYTES_MAX: u64 = 256 << 10;
 const TOO_LARGE: Refusal =
     Refusal::bad_request("InvalidRequest", "A chunk with a signature may have 16 MiB at most.");
 
-const INCOMPLETE: Refusal =
-    Refusal::bad_request("IncompleteBody", "The body is incomplete or malformed.");
-
 /// What is known of a body once it was, or was to be, read.
 #[derive(Default)]
 pub(crate) struct Told {
@@ -142,7 +139,7 @@ impl<B: HttpBody<Data = Bytes>> Taken<B> {
 
     /// An error that the body ended in.
     fn cut(&self, error: StdError) -> StdError {
-        if matches!(self.kind, Kind::Whole(_)) { self.refuse(INCOMPLETE) } else { error }
+        if matches!(self.kind, Kind::Whole(_)) { self.refuse(Refusal::INCOMPLETE) } else { error }
     }
 }
 
@@ -388,7 +385,7 @@ mod tests {
         assert!(long((8 << 20) + 1) && !long(8 << 20));
         let (mut cut, told) = whole(&[], &memory).unwrap();
         cut.body.0[3] = None;
-        assert!(read(&mut cut).is_err() && told.refusal() == Some(INCOMPLETE));
+        assert!(read(&mut cut).is_err() && told.refusal() == Some(Refusal::INCOMPLETE));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use md5::{Digest, Md5};
 use s3s::crypto::{Checksum as _, Sha256};
+use tallybook_files::hex;
 
 use super::checks::Check;
 use super::query::names_of;
@@ -14,14 +15,6 @@ use super::refusal::Refusal;
 /// The longest such body: 1,000 keys of 1,024 bytes each, every one of them escaped, have less.
 pub(crate) const WHOLE_BYTES_MAX: u64 = 8 << 20;
 
-const BAD_MD5: Refusal = Refusal::bad_request(
-    "BadDigest",
-    "The Content-MD5 you specified did not match what we received.",
-);
-const BAD_SHA256: Refusal = Refusal::bad_request(
-    "XAmzContentSHA256Mismatch",
-    "The x-amz-content-sha256 you specified did not match what we received.",
-);
 const NO_LENGTH: Refusal = Refusal::new(
     StatusCode::LENGTH_REQUIRED,
     "MissingContentLength",
@@ -100,12 +93,12 @@ impl Whole {
     }
 
     fn finish(&mut self) -> Result<(), Refusal> {
-        let hex = |digest: [u8; 32]| digest.map(|byte| format!("{byte:02x}")).concat();
-        if self.sha256.take().is_some_and(|(hasher, expected)| hex(hasher.finalize()) != expected) {
-            return Err(BAD_SHA256);
+        if self.sha256.take().is_some_and(|(hasher, expected)| hex(&hasher.finalize()) != expected)
+        {
+            return Err(Refusal::OTHER_SHA256);
         }
         if self.md5.take().is_some_and(|(hasher, expected)| hasher.finalize()[..] != expected) {
-            return Err(BAD_MD5);
+            return Err(Refusal::OTHER_MD5);
         }
         self.check.take().map(Check::finish).transpose()?;
         Ok(())
