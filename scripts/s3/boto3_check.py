@@ -405,10 +405,17 @@ def presigned(s3, options):
     traced = {"x-amzn-trace-id": "Root=1", "x-amz-user-agent": "check"}
     urllib.request.urlopen(urllib.request.Request(get, headers=traced)).read()
     # Some clients presign headers in the query.
-    for parameter, status in [("x-amz-meta-colour=dark%20blue", 200), ("x-amz-acl=public-read", 501)]:
-        hoisted = AWSRequest("PUT", f"{options.server[0]}/check/hoisted?{parameter}")
+    for method, parameter, status in [
+        ("PUT", "x-amz-meta-colour=dark%20blue", 200),
+        ("PUT", "x-amz-acl=public-read", 501),
+        ("PUT", "Content-Encoding=aws-chunked", 501),
+        ("POST", "Content-Type=multipart%2Fform-data%3B%20boundary%3Da", 501),
+    ]:
+        hoisted = AWSRequest(method, f"{options.server[0]}/check/hoisted?{parameter}")
         S3SigV4QueryAuth(Credentials(*options.server[1:]), "s3", "us-east-1", 60).add_auth(hoisted)
-        request = urllib.request.Request(hoisted.url, data=b"x", method="PUT")
+        # urllib says a Content-Type of its own where there is a body.
+        data = b"x" if method == "PUT" else None
+        request = urllib.request.Request(hoisted.url, data=data, method=method)
         if status == 200:
             urllib.request.urlopen(request).read()
         else:

@@ -894,6 +894,10 @@ fn listing_without_memory_for_a_whole_page_is_short() {
     let files = file_store(&dir.path().join("files"));
     let door = Door::open_with(dir.path(), files, anonymous(), options);
     door.status("PUT", "/bucket", b"");
+    for index in 0..500 {
+        let name = format!("/{index:03}-{}", "b".repeat(59));
+        assert_eq!(door.status("PUT", &name, b""), 200);
+    }
     for index in 0..60 {
         let name = format!("/bucket/{index:02}{}", "%2B".repeat(1000));
         assert_eq!(door.status("PUT", &name, b""), 200);
@@ -916,6 +920,8 @@ fn listing_without_memory_for_a_whole_page_is_short() {
     assert_eq!(&said, b"HTTP/1.1 100");
     let (count, is_truncated) = list();
     assert!((1..22).contains(&count) && is_truncated, "{count}");
+    // An answer that has no pages is counted, or not given.
+    assert_eq!(door.status("GET", "/", b""), 503);
     drop(upload);
     // Until the upload has given it back; and then no page keeps any.
     let start = Instant::now();
@@ -923,6 +929,8 @@ fn listing_without_memory_for_a_whole_page_is_short() {
         assert!(start.elapsed() < PATIENCE);
     }
     assert_eq!(list(), (60, false));
+    let (status, _, said) = door.ask("GET", "/", &[], b"");
+    assert!(status == 200 && said.len() > 64 << 10, "{status}, {} bytes", said.len());
 }
 
 /// A file store in memory, and what makes each reading of a bucket take this long.
