@@ -1,9 +1,9 @@
 //! What all calls share: the catalogue, the buckets, the counters, and who is reading what.
 //!
 //! The catalogue decides what is there. Order of the locks: `reaping`, `given_up`, `unswept`, `figures`, then
-//! a bucket's slot; `pins` is taken alone.
+//! a bucket's slot; `pins` and `unknown` are taken alone, or last.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +14,14 @@ use tallybook::{Durability, Resources, ScanOptions, Store};
 
 use crate::buckets::{Bucket, Buckets};
 use crate::error::{Error, Result};
-use crate::figures::Figures;
+use crate::figures::{Figures, NUMBER_MAX};
 use crate::key_layout::{self, key};
 use crate::options::OpenOptions;
 use crate::placement::check_name;
-use crate::record::{Content, ContentId, Extent, FileRecord, Quarantine, Share, decode_shares};
+use crate::record::{
+    Content, ContentId, Extent, FileRecord, Quarantine, Share, decode_numbers, decode_shares,
+    encode_numbers,
+};
 use crate::superblock::Superblock;
 
 /// What all calls share.
@@ -41,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) given_up: Mutex<Vec<(ContentId, Vec<Share>)>>,
     /// What the opening found to be swept, and is not yet.
     pub(crate) unswept: Mutex<Unswept>,
+    /// Buckets of which not all entries could be read when the catalogue was made.
+    pub(crate) unknown: Mutex<BTreeMap<u8, KnownFrom>>,
     /// Something is to be freed.
     pub(crate) reap_due: Mutex<bool>,
     pub(crate) reap_signal: Condvar,
@@ -79,6 +84,44 @@ impl Unswept {
     }
 }
 
+/// From where on the catalogue knows all of a bucket of which not all entries could be read when it was made:
+/// the first numbers that were given out afterwards.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KnownFrom {
+    /// Of versions.
+    pub(crate) version: u64,
+    /// Of the counts of contents.
+    pub(crate) content: u64,
+}
+
+impl KnownFrom {
+    /// The value of such a bucket's key.
+    pub(crate) fn encode(self) -> Vec<u8> {
+        encode_numbers(&[self.version, self.content])
+    }
+
+    /// What has this value. One without the numbers says no more than that not all is known.
+    fn decode(value: &[u8]) -> KnownFrom {
+        let [version, content] = decode_numbers(value).unwrap_or([NUMBER_MAX; 2]);
+        KnownFrom { version, content }
+    }
+}
+
+/// The buckets of which not all entries could be read when the catalogue was made.
+pub(crate) fn unknown_buckets(
+    catalogue: &Store,
+    superblock: &Superblock,
+) -> Result<BTreeMap<u8, KnownFrom>> {
+    let prefix = Some(Bytes::from_static(&[key_layout::UNREAD]));
+    let mut unknown = BTreeMap::new();
+    for note in catalogue.range(ScanOptions { prefix, ..ScanOptions::default() })? {
+        let note = note?;
+        let bucket = note.key.get(1).filter(|&&bucket| superblock.has_bucket(bucket));
+        unknown.extend(bucket.map(|&bucket| (bucket, KnownFrom::decode(&note.value))));
+    }
+    Ok(unknown)
+}
+
 /// What doesn't decode though its checksum is right.
 pub(crate) fn undecodable(dir: &std::path::Path, what: &str) -> Error {
     Error::CatalogueLost { path: dir.to_owned(), what: format!("a {what} of it doesn't decode") }
@@ -104,18 +147,6 @@ pub(crate) fn decode_content(superblock: &Superblock, value: &[u8]) -> Option<Co
 pub(crate) fn decode_known_shares(superblock: &Superblock, value: &[u8]) -> Option<Vec<Share>> {
     let exists = |share: &Share| superblock.has_bucket(share.bucket);
     decode_shares(value).filter(|shares| shares.iter().all(exists))
-}
-
-/// The buckets of which not all entries could be read when the catalogue was made. Their files may have chunks
-/// anywhere.
-pub(crate) fn unread_buckets(catalogue: &Store) -> Result<Vec<u8>> {
-    let prefix = Some(Bytes::from_static(&[key_layout::UNREAD]));
-    let heads = catalogue.range_heads(ScanOptions { prefix, ..ScanOptions::default() })?;
-    let mut unread = Vec::new();
-    for head in heads {
-        unread.extend(head?.key.get(1));
-    }
-    Ok(unread)
 }
 
 impl std::fmt::Debug for Core {
@@ -171,10 +202,21 @@ impl Core {
         Ok(known.filter(|known| known.version == version))
     }
 
-    /// Whether a bucket may have entries of files that the catalogue doesn't know: not all could be read when it
-    /// was made.
-    pub(crate) fn is_unread(&self, bucket: u8) -> Result<bool> {
-        Ok(self.catalogue.head(&key(key_layout::UNREAD, &[bucket]))?.is_some())
+    /// Whether the catalogue knows all files of all buckets. If not, those of others may have chunks anywhere.
+    pub(crate) fn knows_all(&self) -> bool {
+        self.unknown.lock().is_empty()
+    }
+
+    /// From where on the catalogue knows all of a bucket, unless it knows all anyway.
+    pub(crate) fn known_from(&self, bucket: u8) -> Option<KnownFrom> {
+        self.unknown.lock().get(&bucket).copied()
+    }
+
+    /// Whether a content may have names that the catalogue doesn't know. Their entries are all in the bucket of
+    /// its first chunk.
+    pub(crate) fn may_have_unknown_names(&self, id: ContentId, shares: &[Share]) -> bool {
+        let known_from = shares.first().and_then(|share| self.known_from(share.bucket));
+        known_from.is_some_and(|known_from| id.count() < known_from.content)
     }
 
     /// A bucket that is to take bytes, made on first use.

@@ -51,7 +51,8 @@ pub struct Reaped {
     pub contents: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Contents that wait because they are being read, or because a bucket doesn't open.
+    /// Contents that wait because they are being read, because a bucket doesn't open, or because names that
+    /// could not be read when the catalogue was made anew may stand for them.
     pub waiting: u64,
 }
 
@@ -237,8 +238,8 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Removes the chunks of a content, unless it is being read or a bucket of it is lost: with that it would
-    /// come back without the others.
+    /// Removes the chunks of a content, unless it is being read, may have names that are not known, or a bucket
+    /// of it is lost: with that it would come back without the others.
     fn free(&mut self, note: Bytes, shares: &[u8]) -> Result<()> {
         let id = note.get(1..).and_then(|id| id.try_into().ok()).map(ContentId);
         let (Some(id), Some(shares)) = (id, decode_known_shares(&self.core.superblock, shares))
@@ -247,8 +248,9 @@ impl<'a> Work<'a> {
         };
         // In a statement of its own, so that the lock is let go.
         let is_pinned = self.core.pins.lock().contains_key(&id);
-        let mut is_freed = !is_pinned;
-        for share in shares.iter().filter(|_| !is_pinned) {
+        let is_kept = is_pinned || self.core.may_have_unknown_names(id, &shares);
+        let mut is_freed = !is_kept;
+        for share in shares.iter().filter(|_| !is_kept) {
             is_freed &= self.bucket(share.bucket)?.is_some();
         }
         for share in &shares {

@@ -13,6 +13,7 @@ use tallybook::vfs::FileSystem;
 use tallybook::{Durability, Options, Resources, ScanOptions, Store, WriteBatch, WriteOptions};
 
 use crate::buckets::{Bucket, Buckets, catalogue_options};
+use crate::core::KnownFrom;
 use crate::error::{Error, Result};
 use crate::figures::{Figures, NUMBER_MAX};
 use crate::key_layout::{self, key};
@@ -21,8 +22,12 @@ use crate::placement::check_name;
 use crate::record::{Content, FileRecord, decode_entry};
 use crate::superblock::Superblock;
 
-/// Versions that are left out where not all could be read: what is written from then on is newer.
-const VERSIONS_SKIPPED: u64 = 1 << 40;
+/// Versions and contents that are left out where not all could be read: what is written from then on is newer.
+const NUMBERS_SKIPPED: u64 = 1 << 40;
+
+/// Where that happens again, nothing may be left to read that tells what was left out before: the numbers go on
+/// at a multiple of this, of how often the store's description was changed.
+const NUMBERS_A_CHANGE: u64 = 1 << 41;
 
 /// Names that are written together.
 const BATCH_NAMES: usize = 512;
@@ -72,12 +77,16 @@ pub(crate) fn rebuild(
         }
     }
     count_names(&catalogue, &mut figures)?;
+    if !unread.is_empty() {
+        let least = superblock.changes.saturating_add(1).saturating_mul(NUMBERS_A_CHANGE);
+        for next in [&mut figures.next_version, &mut figures.next_content] {
+            *next = (*next + NUMBERS_SKIPPED).max(least).min(NUMBER_MAX);
+        }
+    }
+    let known_from = KnownFrom { version: figures.next_version, content: figures.next_content };
     let mut batch = WriteBatch::new();
     for &bucket in &unread {
-        batch.put(key(key_layout::UNREAD, &[bucket]), vec![1])?;
-    }
-    if !unread.is_empty() {
-        figures.next_version = (figures.next_version + VERSIONS_SKIPPED).min(NUMBER_MAX);
+        batch.put(key(key_layout::UNREAD, &[bucket]), known_from.encode())?;
     }
     figures.write_to(&mut batch)?;
     catalogue.write(batch, Some(Durability::Sync))?;

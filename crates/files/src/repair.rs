@@ -19,7 +19,7 @@ use tallybook::{Resources, ScanOptions, Store};
 use crate::buckets::Buckets;
 use crate::change::decode_place;
 use crate::core::{
-    decode_content, decode_known_shares, decode_name, decode_record, unread_buckets,
+    decode_content, decode_known_shares, decode_name, decode_record, unknown_buckets,
 };
 use crate::error::{Error, Result};
 use crate::figures::Figures;
@@ -85,7 +85,7 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     let buckets =
         Buckets::new(dir.to_owned(), superblock.clone(), open_options.clone(), resources.clone());
     let kept = match check_catalogue(dir, &superblock, &open_options, resources) {
-        Ok(catalogue) => keep_catalogue(catalogue, &buckets, options)?,
+        Ok(catalogue) => keep_catalogue(catalogue, &buckets, &superblock, options)?,
         Err(Error::CatalogueLost { .. }) => None,
         Err(other) => return Err(other),
     };
@@ -151,14 +151,15 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
 fn keep_catalogue(
     catalogue: Store,
     buckets: &Buckets,
+    superblock: &Superblock,
     options: &RepairOptions,
 ) -> Result<Option<Store>> {
-    let unread = unread_buckets(&catalogue)?;
+    let unread = unknown_buckets(&catalogue, superblock)?;
     if !unread.is_empty() && reads_through(buckets, &existing_buckets(&catalogue)?)? {
         catalogue.close()?;
         return Ok(None);
     }
-    for bucket in unread.into_iter().filter(|_| options.unlink_damaged) {
+    for bucket in unread.into_keys().filter(|_| options.unlink_damaged) {
         catalogue.delete(&key_layout::key(key_layout::UNREAD, &[bucket]))?;
     }
     Ok(Some(catalogue))

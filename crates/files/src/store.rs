@@ -10,7 +10,7 @@ use tallybook::vfs::{self, FileSystem, JoinHandle, Priority};
 use tallybook::{Durability, ResourceOptions, Resources, Store, WriteBatch};
 
 use crate::buckets::{Buckets, catalogue_options};
-use crate::core::{Core, Unswept, decode_known_shares, undecodable};
+use crate::core::{Core, Unswept, decode_known_shares, undecodable, unknown_buckets};
 use crate::error::{Error, Result};
 use crate::figures::{Figures, Totals};
 use crate::key_layout::{self, key};
@@ -207,6 +207,7 @@ impl FileStore {
         let catalogue = open_catalogue(&path, &superblock, &options, &resources)?;
         let (figures, unswept) = recover(&catalogue, &superblock)?;
         let has_quarantined = has_any(&catalogue, key_layout::QUARANTINED)?;
+        let unknown = unknown_buckets(&catalogue, &superblock)?;
         let mut buckets =
             Buckets::new(dir.to_owned(), superblock.clone(), options.clone(), resources.clone());
         buckets.note_unsynced(unswept.buckets.iter().copied());
@@ -224,6 +225,7 @@ impl FileStore {
             reaping: Mutex::new(()),
             given_up: Mutex::default(),
             unswept: Mutex::new(unswept),
+            unknown: Mutex::new(unknown),
             reap_due: Mutex::new(true),
             reap_signal: Condvar::new(),
             closing: Mutex::new(()),

@@ -32,9 +32,9 @@ pub(crate) fn sweep_step(core: &Core) -> bool {
     if core.check_open().is_err() {
         return false;
     }
-    let store = match core.is_unread(bucket) {
-        Ok(false) => core.buckets.get(bucket).ok(),
-        _ => None,
+    let store = match core.known_from(bucket) {
+        None => core.buckets.get(bucket).ok(),
+        Some(_) => None,
     };
     match store.map(|store| sweep_entries(core, &store, &unswept.from, &mut 0)) {
         Some(Ok(Some(next))) => {

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tallybook::ScanOptions;
 
-use crate::core::{Core, Unswept, decode_name, undecodable, unread_buckets};
+use crate::core::{Core, Unswept, decode_name, undecodable};
 use crate::error::{Error, Result};
 use crate::key_layout::{self, key};
 use crate::options::{ReadOptions, VerifyOptions};
@@ -245,12 +245,12 @@ impl Verification {
             }
             return Ok(Stage::Over);
         };
-        if from == [key_layout::ENTRY] && self.core.is_unread(bucket)? {
+        if from == [key_layout::ENTRY] && self.core.known_from(bucket).is_some() {
             self.report.unread_buckets.push(bucket);
             buckets.pop_front();
             return Ok(Stage::Sweeping(buckets, vec![key_layout::ENTRY]));
         }
-        let knows_all = unread_buckets(&self.core.catalogue)?.is_empty();
+        let knows_all = self.core.knows_all();
         let orphans = self.report.orphans;
         let found = &mut self.report.orphans;
         let swept = self.core.buckets.get(bucket).and_then(|store| match from[0] {

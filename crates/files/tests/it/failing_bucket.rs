@@ -35,7 +35,7 @@ fn with_faults(create: CreateOptions) -> (MemoryFileSystem, FaultyFileSystem, Fi
 }
 
 /// A name whose bucket is this one.
-fn name_in(store: &FileStore, bucket: u8, which: usize) -> String {
+pub(crate) fn name_in(store: &FileStore, bucket: u8, which: usize) -> String {
     let mut names = (0..).map(|number| format!("name {number}"));
     names.by_ref().filter(|name| store.bucket_of(name) == bucket).nth(which).unwrap()
 }
@@ -57,7 +57,7 @@ fn has_entry(memory: &MemoryFileSystem, store: &FileStore, name: &str) -> bool {
     engine_store(&image, "buckets/000-000001").head(&entry).unwrap().is_some()
 }
 
-fn chunk_count(fs: &MemoryFileSystem, bucket: &str) -> usize {
+pub(crate) fn chunk_count(fs: &MemoryFileSystem, bucket: &str) -> usize {
     let prefix = Some(vec![key_layout::CHUNK].into());
     let options = tallybook::ScanOptions { prefix, ..Default::default() };
     engine_store(fs, bucket).range_heads(options).unwrap().count()

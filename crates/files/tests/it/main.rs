@@ -6,6 +6,7 @@ mod architecture;
 mod round_trips;
 mod names;
 mod totals;
+mod unknown_names;
 mod crashes;
 mod damage;
 mod failing_bucket;

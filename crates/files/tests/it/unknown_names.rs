@@ -1,0 +1,194 @@
+//! Names whose entries could not be read when the catalogue was made anew: what becomes of them, and of what
+//! they share with others, until they can be.
+
+use std::path::PathBuf;
+
+use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem};
+use tallybook_files::{
+    CopyOptions, CreateOptions, FileStore, RepairOptions, RepairReport, UnlinkOptions,
+    VerifyOptions, VerifyReport,
+};
+
+use crate::failing_bucket::{chunk_count, name_in};
+use crate::support::{
+    CHUNK, assert_reads, bytes, engine_store, in_memory, inline, memory_dir, reopen, small, write,
+};
+
+const BUCKETS: [&str; 2] = ["buckets/000-000001", "buckets/001-000001"];
+
+/// A store of two buckets, with 300 names in each, and what was put there besides, in one table each.
+struct Many {
+    memory: MemoryFileSystem,
+    /// The names of each bucket, in order.
+    names: [Vec<String>; 2],
+}
+
+/// What is in a file of a name, which only its key is to have.
+fn contents(name: &str) -> Vec<u8> {
+    name.replace(' ', "_").into_bytes()
+}
+
+/// A block that was made unreadable.
+struct Block {
+    path: PathBuf,
+    at: u64,
+    sound: [u8; 4],
+}
+
+impl Many {
+    fn new(besides: impl FnOnce(&FileStore, &[Vec<String>; 2])) -> Many {
+        let memory = MemoryFileSystem::new();
+        let cap = 8 * CHUNK as u64;
+        let create = CreateOptions { bucket_count: 2, bucket_cap_bytes: cap, ..small() };
+        let store = in_memory(&memory, create);
+        let names = [0, 1].map(|bucket| {
+            let mut names: Vec<String> = (0..299).map(|at| name_in(&store, bucket, at)).collect();
+            let middle = (0..).map(|number| format!("name 3{number} middle"));
+            names.extend(middle.filter(|name| store.bucket_of(name) == bucket).take(1));
+            names.sort();
+            names
+        });
+        for name in names.iter().flatten() {
+            write(&store, name, &contents(name));
+        }
+        besides(&store, &names);
+        store.reap().unwrap();
+        store.close().unwrap();
+        drop(store);
+        let many = Many { memory, names };
+        BUCKETS.iter().for_each(|bucket| many.compact(bucket));
+        many
+    }
+
+    fn compact(&self, bucket: &str) {
+        let bucket = engine_store(&self.memory, bucket);
+        bucket.compact(None, None, &mut |_, _| {}).unwrap();
+        bucket.close().unwrap();
+    }
+
+    /// Removes what names the live manifest of the catalogue made last.
+    fn lose_catalogue(&self) {
+        let dir = memory_dir().join(catalogue_name(&self.memory));
+        self.memory.remove(&dir.join("CURRENT")).unwrap();
+        self.memory.sync_dir(&dir).unwrap();
+    }
+
+    /// Damages the block that has the entry whose name ends so. It is neither the first nor the last of a table.
+    fn damage(&self, bucket: &str, end: &str) -> Block {
+        let dir = memory_dir().join(bucket);
+        for file in self.memory.list(&dir).unwrap().iter().filter(|file| file.ends_with(".sst")) {
+            let path = dir.join(file);
+            let table = self.memory.open(&path).unwrap();
+            let mut contents = vec![0; table.len().unwrap() as usize];
+            table.read_exact_at(&mut contents, 0).unwrap();
+            let mut windows = contents.windows(end.len());
+            let Some(at) = windows.position(|window| window == end.as_bytes()) else { continue };
+            let block =
+                Block { path, at: at as u64, sound: contents[at..at + 4].try_into().unwrap() };
+            table.write_all_at(&block.sound.map(|byte| !byte), block.at).unwrap();
+            return block;
+        }
+        panic!("the entry is in no table");
+    }
+
+    fn heal(&self, block: &Block) {
+        self.memory.open(&block.path).unwrap().write_all_at(&block.sound, block.at).unwrap();
+    }
+
+    fn repair(&self) -> RepairReport {
+        repair(&self.memory, false).unwrap()
+    }
+}
+
+/// The directory of the catalogue that was made last.
+fn catalogue_name(fs: &MemoryFileSystem) -> String {
+    let mut made = (1..9).map(|number| format!("catalogue-{number:06}"));
+    let exists = |name: &String| fs.exists(&memory_dir().join(name).join("CURRENT")).unwrap();
+    made.rfind(exists).unwrap()
+}
+
+fn repair(fs: &MemoryFileSystem, unlink_damaged: bool) -> tallybook_files::Result<RepairReport> {
+    FileStore::repair_with(memory_dir(), RepairOptions { unlink_damaged }, inline(fs.clone()))
+}
+
+fn verify(store: &FileStore) -> VerifyReport {
+    store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap()
+}
+
+fn missing<'a>(store: &FileStore, names: &'a [String]) -> Vec<&'a String> {
+    names.iter().filter(|name| store.stat(name).unwrap().is_none()).collect()
+}
+
+/// Whether the store is whole, and its counters are what listing it says: every file is as large as its bytes,
+/// which no other file has.
+fn assert_sound(store: &FileStore) {
+    let report = verify(store);
+    assert_eq!((&report.damage[..], &report.unread_buckets[..]), (&[][..], &[][..]));
+    assert_eq!(report.orphans, 0);
+    store.reap().unwrap();
+    let totals = store.totals();
+    assert_eq!((report.files, report.bytes), (totals.files, totals.file_bytes));
+    assert_eq!((totals.live_bytes, totals.dead_bytes), (totals.file_bytes, 0));
+}
+
+fn close(store: FileStore) {
+    store.close().unwrap();
+}
+
+/// A file in the first bucket that goes on in the second.
+const SPILLED: &str = "name 4 spilled";
+
+/// A name for the same bytes.
+const COPY: &str = "a copy of it";
+
+fn with_spilled_copy() -> Many {
+    Many::new(|store, _| {
+        // Whose bucket it is.
+        let mut names = (0..).map(|number| format!("{number} {SPILLED}"));
+        let name = names.find(|name| store.bucket_of(name) == 0).unwrap();
+        write(store, &name, &bytes(1, 10 * CHUNK));
+        store.rename(&name, SPILLED, CopyOptions::default()).unwrap();
+        store.copy(SPILLED, COPY, CopyOptions::default()).unwrap();
+    })
+}
+
+/// Its refs were those of the names that could be read: with the last of them its chunks went, and the other
+/// name came back without them.
+#[test]
+fn what_an_unread_name_stands_for_too_is_not_freed() {
+    let many = with_spilled_copy();
+    let block = many.damage(BUCKETS[0], " spilled");
+    many.lose_catalogue();
+    assert_eq!(many.repair().unread_buckets, [0]);
+    let store = reopen(&many.memory).unwrap();
+    assert_eq!(store.read(SPILLED).unwrap(), None);
+    store.unlink(COPY, UnlinkOptions::default()).unwrap();
+    let reaped = store.reap().unwrap();
+    assert_eq!((reaped.contents, reaped.waiting), (0, 1));
+    // What was written since has no name but those that are known.
+    let next = name_in(&store, 1, 1000);
+    write(&store, &next, &bytes(2, CHUNK));
+    store.unlink(&next, UnlinkOptions::default()).unwrap();
+    let reaped = store.reap().unwrap();
+    assert_eq!((reaped.contents, reaped.waiting), (1, 1));
+    close(store);
+    many.repair();
+    // Given up, nothing keeps it.
+    let given_up = many.memory.image().crash(CrashMode::KeepAll, 0);
+    repair(&given_up, true).unwrap();
+    let kept = reopen(&given_up).unwrap().totals();
+    assert_eq!((kept.live_bytes, kept.dead_bytes), (kept.file_bytes, 0));
+    assert_eq!(chunk_count(&given_up, BUCKETS[1]) as u64, 300);
+    many.heal(&block);
+    many.repair();
+    let store = reopen(&many.memory).unwrap();
+    assert_eq!(missing(&store, &many.names.concat()), Vec::<&String>::new());
+    assert_reads(&store, SPILLED, &bytes(1, 10 * CHUNK));
+    assert_eq!(store.read(COPY).unwrap(), None);
+    assert_sound(&store);
+    store.unlink(SPILLED, UnlinkOptions::default()).unwrap();
+    assert_eq!(store.reap().unwrap().contents, 1);
+    assert_sound(&store);
+    close(store);
+    assert_eq!(chunk_count(&many.memory, BUCKETS[1]), 300);
+}
