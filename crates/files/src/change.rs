@@ -13,7 +13,7 @@ use parking_lot::MutexGuard;
 use tallybook::{Condition, Durability, WriteBatch};
 
 use crate::buckets::Bucket;
-use crate::core::Core;
+use crate::core::{Core, decode_known_shares, undecodable};
 use crate::error::{Error, Result};
 use crate::figures::Figures;
 use crate::key_layout::{self, key, of_version};
@@ -84,6 +84,26 @@ impl<'a> Change<'a> {
         Ok(())
     }
 
+    /// Has the catalogue know a content that it doesn't, or that it is about to free; a name is to stand for it.
+    /// Requires: nobody frees meanwhile, and the buckets have been made.
+    pub(crate) fn adopt(&mut self, id: ContentId, content: Content) -> Result<()> {
+        if self.core.content(id)?.is_some() {
+            return Ok(());
+        }
+        let freed_key = key(key_layout::FREED, &id.0);
+        if let Some(shares) = self.core.catalogue.get(&freed_key)? {
+            let shares = decode_known_shares(&self.core.superblock, &shares)
+                .ok_or_else(|| undecodable(self.core.catalogue.path(), "freed content"))?;
+            shares.into_iter().for_each(|share| self.figures.freed(share));
+            self.batch.delete(freed_key)?;
+        }
+        for share in content.shares() {
+            self.figures.bucket(share.bucket).live += share.bytes;
+        }
+        self.contents.insert(id, Content { refs: 0, ..content });
+        Ok(())
+    }
+
     /// Has a name stand for `record`, whose content is known to the catalogue or to this change.
     pub(crate) fn set(
         &mut self,
@@ -107,6 +127,10 @@ impl<'a> Change<'a> {
     /// Has a name stand for nothing.
     pub(crate) fn remove(&mut self, name: &str, old: &FileRecord) -> Result<()> {
         self.batch.delete(key(key_layout::NAME, name.as_bytes()))?;
+        if !self.core.knows_all() {
+            // What is read of the name one day is older.
+            self.batch.put(key(key_layout::UNLINKED, name.as_bytes()), vec![1])?;
+        }
         self.release(name, old)
     }
 

@@ -19,8 +19,8 @@ use crate::key_layout::{self, key};
 use crate::options::OpenOptions;
 use crate::placement::check_name;
 use crate::record::{
-    Content, ContentId, Extent, FileRecord, Quarantine, Share, decode_numbers, decode_shares,
-    encode_numbers,
+    Content, ContentId, Extent, FileRecord, Quarantine, Share, decode_entry, decode_numbers,
+    decode_shares, encode_numbers,
 };
 use crate::superblock::Superblock;
 
@@ -76,6 +76,16 @@ impl Unswept {
     /// These buckets, of which nothing is swept.
     pub(crate) fn all(buckets: impl Iterator<Item = u8>) -> Unswept {
         Unswept { buckets: buckets.collect(), from: vec![key_layout::ENTRY], is_in_part: false }
+    }
+
+    /// Has a bucket be swept, too.
+    pub(crate) fn add(&mut self, bucket: u8) {
+        if self.buckets.is_empty() {
+            self.from = vec![key_layout::ENTRY];
+        }
+        if !self.buckets.contains(&bucket) {
+            self.buckets.push_back(bucket);
+        }
     }
 
     /// Whether no bucket has such entries.
@@ -147,6 +157,17 @@ pub(crate) fn decode_content(superblock: &Superblock, value: &[u8]) -> Option<Co
 pub(crate) fn decode_known_shares(superblock: &Superblock, value: &[u8]) -> Option<Vec<Share>> {
     let exists = |share: &Share| superblock.has_bucket(share.bucket);
     decode_shares(value).filter(|shares| shares.iter().all(exists))
+}
+
+/// What an entry says, of buckets that there are.
+pub(crate) fn decode_known_entry(
+    superblock: &Superblock,
+    value: &[u8],
+) -> Option<(FileRecord, Content)> {
+    let (record, content) = decode_entry(value)?;
+    let mut buckets = content.extents.iter().map(|extent| extent.bucket).chain([record.primary]);
+    let is_known = buckets.all(|bucket| superblock.has_bucket(bucket));
+    (is_known && record.content.count() < NUMBER_MAX).then_some((record, content))
 }
 
 impl std::fmt::Debug for Core {

@@ -28,6 +28,8 @@ pub const VERIFIED: u8 = b'V';
 pub const SWEPT: u8 = b'S';
 /// In the catalogue: `R | bucket`, a bucket of which not all entries could be read when the catalogue was made.
 pub const UNREAD: u8 = b'R';
+/// In the catalogue while there are such buckets: `X | name`, a name that was unlinked since.
+pub const UNLINKED: u8 = b'X';
 /// In a bucket: `c | content id | chunk number`, the bytes of a chunk.
 pub const CHUNK: u8 = b'c';
 /// In a bucket: `e | name | version`, all that is known of a file.

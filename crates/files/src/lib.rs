@@ -16,6 +16,7 @@ pub mod superblock;
 // State: the buckets and the catalogue, and how a change is made to both.
 mod buckets;
 mod figures;
+mod entries;
 mod core;
 mod change;
 mod digest;
@@ -28,6 +29,7 @@ mod names;
 mod verify;
 mod store;
 mod rebuild;
+mod takeover;
 mod repair;
 mod kfs;
 #[cfg(feature = "fuzzing")]

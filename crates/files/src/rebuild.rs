@@ -13,13 +13,14 @@ use tallybook::vfs::FileSystem;
 use tallybook::{Durability, Options, Resources, ScanOptions, Store, WriteBatch, WriteOptions};
 
 use crate::buckets::{Bucket, Buckets, catalogue_options};
-use crate::core::KnownFrom;
+use crate::core::{KnownFrom, decode_known_entry};
+use crate::entries::{each_entry, is_unreadable};
 use crate::error::{Error, Result};
 use crate::figures::{Figures, NUMBER_MAX};
 use crate::key_layout::{self, key};
 use crate::options::OpenOptions;
 use crate::placement::check_name;
-use crate::record::{Content, FileRecord, decode_entry};
+use crate::record::{Content, FileRecord};
 use crate::superblock::Superblock;
 
 /// Versions and contents that are left out where not all could be read: what is written from then on is newer.
@@ -93,18 +94,6 @@ pub(crate) fn rebuild(
     Ok(Rebuilt { catalogue, absent, unread })
 }
 
-/// Whether all entries of these buckets can be read.
-pub(crate) fn reads_through(buckets: &Buckets, asked: &[u8]) -> Result<bool> {
-    for &bucket in asked {
-        match open_twice(buckets, bucket) {
-            Ok(Some(store)) if each_entry(&store, &mut |_, _| Ok(()))? => {}
-            Ok(_) | Err(Error::BucketLost { .. }) => return Ok(false),
-            Err(other) => return Err(other),
-        }
-    }
-    Ok(true)
-}
-
 /// A bucket that has been made; `None` if the disk can't read it.
 pub(crate) fn open_twice(buckets: &Buckets, bucket: u8) -> Result<Option<Bucket>> {
     let is_unread = |error: &Error| matches!(error, Error::Engine(error) if is_unreadable(error));
@@ -116,20 +105,6 @@ pub(crate) fn open_twice(buckets: &Buckets, bucket: u8) -> Result<Option<Bucket>
         Err(error) if is_unread(&error) => Ok(None),
         opened => opened.map(Some),
     }
-}
-
-/// Reads what the disk could not at first again.
-fn twice<T>(mut read: impl FnMut() -> tallybook::Result<T>) -> tallybook::Result<T> {
-    match read() {
-        Err(tallybook::Error::Io { op: "read", .. }) => read(),
-        outcome => outcome,
-    }
-}
-
-/// Whether it is a part of a store that is damaged, or that the disk could not read.
-fn is_unreadable(error: &tallybook::Error) -> bool {
-    use tallybook::Error::{Corruption, Io};
-    matches!(error, Corruption { .. } | Io { op: "read", .. })
 }
 
 /// Refuses where a directory that buckets were to be placed in isn't there, as with a disk that isn't mounted:
@@ -173,16 +148,9 @@ fn collect_entries(
             return Ok(());
         }
         figures.next_version = figures.next_version.max(version + 1);
-        let Some((record, content)) = value.and_then(|value| decode_entry(&value)) else {
-            return Ok(());
-        };
-        let mut buckets =
-            content.extents.iter().map(|extent| extent.bucket).chain([record.primary]);
-        let count = record.content.count();
-        if count >= NUMBER_MAX || !buckets.all(|bucket| superblock.has_bucket(bucket)) {
-            return Ok(());
-        }
-        figures.next_content = figures.next_content.max(count + 1);
+        let entry = value.and_then(|value| decode_known_entry(superblock, &value));
+        let Some((record, content)) = entry else { return Ok(()) };
+        figures.next_content = figures.next_content.max(record.content.count() + 1);
         let name_key = key(key_layout::NAME, name.as_bytes());
         let known = catalogue.get(&name_key)?.and_then(|value| FileRecord::decode(&value));
         if known.is_some_and(|known| known.version >= version) {
@@ -194,52 +162,6 @@ fn collect_entries(
         batch.put(key(key_layout::CONTENT, &record.content.0), content.encode())?;
         Ok(catalogue.write(batch, Some(Durability::Os)).map(drop)?)
     })
-}
-
-/// Is shown key and value of an entry, or no value where that can't be read.
-type Visit<'a> = dyn FnMut(&[u8], Option<Bytes>) -> Result<()> + 'a;
-
-/// Shows the entries of a bucket; whether all could be read. Behind a block that can't be it goes on with the
-/// next that can: what other tables have in between may be older than what the block has.
-fn each_entry(store: &Store, visit: &mut Visit<'_>) -> Result<bool> {
-    let prefix = Some(Bytes::from_static(&[key_layout::ENTRY]));
-    let mut cursor = store.cursor(ScanOptions { prefix, ..ScanOptions::default() })?;
-    let mut from = vec![key_layout::ENTRY];
-    let mut is_whole = true;
-    let mut block_keys = None;
-    loop {
-        let mut moved = twice(|| cursor.seek(&from));
-        let is_sought = moved.is_ok();
-        while moved.is_ok() && cursor.valid() {
-            let value = twice(|| store.get(cursor.key()));
-            is_whole &= value.is_ok();
-            visit(cursor.key(), readable(value)?)?;
-            from = [cursor.key(), &[0]].concat();
-            moved = cursor.next();
-        }
-        match moved {
-            Ok(()) => return Ok(is_whole),
-            // The seek is the second try.
-            Err(_) if is_sought => continue,
-            Err(error) if is_unreadable(&error) => is_whole = false,
-            Err(other) => return Err(other.into()),
-        }
-        let block_keys = block_keys.get_or_insert_with(|| store.block_keys(&from[..1]));
-        let next = block_keys.partition_point(|key| key[..] < from[..]);
-        let Some(next) = block_keys.get(next) else { return Ok(false) };
-        if let Some(value) = readable(twice(|| store.get(next)))? {
-            visit(next, Some(value))?;
-        }
-        from = [&next[..], &[0]].concat();
-    }
-}
-
-/// What was read, if it could be.
-fn readable<T>(read: tallybook::Result<Option<T>>) -> Result<Option<T>> {
-    match read {
-        Err(error) if is_unreadable(&error) => Ok(None),
-        read => Ok(read?),
-    }
 }
 
 /// Counts the names of each content, and drops contents without any.

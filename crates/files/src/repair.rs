@@ -1,13 +1,14 @@
 //! Saves what is whole of a store that lost something.
 //!
 //! 1. If the catalogue doesn't open or read, make another from the entries in the buckets: of each name
-//!    the newest counts. The directory of the old one stays as it is. So too where the catalogue was made
-//!    while not all entries could be read, and now they can. A bucket that isn't found may have been made all
-//!    the same: its number is raised, so that one that comes back, whose files the catalogue doesn't know,
-//!    isn't taken for it.
+//!    the newest counts. The directory of the old one stays as it is. A bucket that isn't found may have been
+//!    made all the same: its number is raised, so that one that comes back, whose files the catalogue doesn't
+//!    know, isn't taken for it.
 //! 2. Make lost buckets anew, empty; their old directories stay too.
 //! 3. Have the store's description name the new ones. Until then a crash leaves everything as it was.
-//! 4. Open the store, verify everything, and unlink damaged files if asked to.
+//! 4. Open the store. Of buckets that could not be read through when an earlier repair made the catalogue, take
+//!    over what can be read now.
+//! 5. Verify everything, and unlink damaged files if asked to.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,23 +19,22 @@ use tallybook::{Resources, ScanOptions, Store};
 
 use crate::buckets::Buckets;
 use crate::change::decode_place;
-use crate::core::{
-    decode_content, decode_known_shares, decode_name, decode_record, unknown_buckets,
-};
+use crate::core::{decode_content, decode_known_shares, decode_name, decode_record};
 use crate::error::{Error, Result};
 use crate::figures::Figures;
 use crate::key_layout;
 use crate::options::{OpenOptions, UnlinkOptions, VerifyOptions};
-use crate::rebuild::{open_twice, reads_through, rebuild};
+use crate::rebuild::{open_twice, rebuild};
 use crate::store::{FileStore, lock_directory, open_catalogue, own_resources};
 use crate::superblock::Superblock;
+use crate::takeover::{forget_unknown, take_over};
 use crate::verify::VerifyReport;
 
 /// How a store is repaired.
 #[derive(Debug, Clone, Default)]
 pub struct RepairOptions {
     /// Unlink files that are damaged. Else they stay, and reading them is refused. What an earlier repair could
-    /// not read, making the catalogue anew, is given up too.
+    /// not read, making the catalogue anew, is given up too where it still can't be.
     pub unlink_damaged: bool,
 }
 
@@ -49,7 +49,8 @@ pub struct RepairReport {
     /// the store no longer, and where it comes back its directory stays as it is.
     pub absent_buckets: Vec<u8>,
     /// Where the catalogue was made anew: buckets of which not all entries could be read. Names of theirs may be
-    /// missing. They, and all chunks, are left as they are until a repair can read them, or gives them up.
+    /// missing. They, and all chunks, are left as they are until a repair can read them, which takes them over,
+    /// or gives them up.
     pub unread_buckets: Vec<u8>,
     /// What the verification afterwards found: files that are damaged or, if asked for, were unlinked.
     pub verified: VerifyReport,
@@ -84,14 +85,9 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     repaired.changes += 1;
     let buckets =
         Buckets::new(dir.to_owned(), superblock.clone(), open_options.clone(), resources.clone());
-    let kept = match check_catalogue(dir, &superblock, &open_options, resources) {
-        Ok(catalogue) => keep_catalogue(catalogue, &buckets, &superblock, options)?,
-        Err(Error::CatalogueLost { .. }) => None,
-        Err(other) => return Err(other),
-    };
-    let catalogue = match kept {
-        Some(catalogue) => catalogue,
-        None => {
+    let catalogue = match check_catalogue(dir, &superblock, &open_options, resources) {
+        Ok(catalogue) => catalogue,
+        Err(Error::CatalogueLost { .. }) => {
             report.old_catalogue = Some(superblock.catalogue_dir(dir));
             while resources
                 .fs
@@ -105,6 +101,7 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
             (report.absent_buckets, report.unread_buckets) = (rebuilt.absent, rebuilt.unread);
             rebuilt.catalogue
         }
+        Err(other) => return Err(other),
     };
     let existing = existing_buckets(&catalogue)?;
     catalogue.close()?;
@@ -132,6 +129,9 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     // Also where nothing was lost: one of the two copies may be.
     repaired.write(&*resources.fs, dir)?;
     let store = FileStore::open_unlocked(dir, repaired, open_options, resources.clone())?;
+    if report.old_catalogue.is_none() {
+        take_over_unknown(&store, options)?;
+    }
     report.verified = store.verify(VerifyOptions::default(), &mut |_, _| {})?;
     if options.unlink_damaged {
         for damage in report.verified.damage.iter().filter(|damage| !damage.is_unread) {
@@ -146,23 +146,17 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     Ok(report)
 }
 
-/// A catalogue that is whole, unless it is to be made anew: it was while not all entries could be read, and now
-/// they can. If they can't and are to be given up, it is taken for all there is.
-fn keep_catalogue(
-    catalogue: Store,
-    buckets: &Buckets,
-    superblock: &Superblock,
-    options: &RepairOptions,
-) -> Result<Option<Store>> {
-    let unread = unknown_buckets(&catalogue, superblock)?;
-    if !unread.is_empty() && reads_through(buckets, &existing_buckets(&catalogue)?)? {
-        catalogue.close()?;
-        return Ok(None);
+/// Takes over what an earlier repair, making the catalogue anew, could not read. What still can't be read stays
+/// for another, or is given up: each bucket for itself.
+fn take_over_unknown(store: &FileStore, options: &RepairOptions) -> Result<()> {
+    let core = store.core();
+    let unknown: Vec<u8> = core.unknown.lock().keys().copied().collect();
+    for bucket in unknown {
+        if take_over(core, bucket)? || options.unlink_damaged {
+            forget_unknown(core, bucket)?;
+        }
     }
-    for bucket in unread.into_keys().filter(|_| options.unlink_damaged) {
-        catalogue.delete(&key_layout::key(key_layout::UNREAD, &[bucket]))?;
-    }
-    Ok(Some(catalogue))
+    Ok(())
 }
 
 /// Has a bucket's next directory be one that isn't there.

@@ -384,7 +384,7 @@ impl FileStore {
         &self.core().dir
     }
 
-    fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.handle.core
     }
 }

@@ -1,15 +1,17 @@
 //! Names whose entries could not be read when the catalogue was made anew: what becomes of them, and of what
 //! they share with others, until they can be.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
 use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem};
 use tallybook_files::{
-    CopyOptions, CreateOptions, FileStore, RepairOptions, RepairReport, UnlinkOptions,
-    VerifyOptions, VerifyReport,
+    CopyOptions, CreateOptions, FileStore, OpenOptions, RepairOptions, RepairReport, UnlinkOptions,
+    VerifyOptions, VerifyReport, key_layout,
 };
 
-use crate::failing_bucket::{chunk_count, name_in};
+use crate::failing_bucket::{chunk_count, in_journal_of_bucket_0, name_in};
 use crate::support::{
     CHUNK, assert_reads, bytes, engine_store, in_memory, inline, memory_dir, reopen, small, write,
 };
@@ -191,4 +193,185 @@ fn what_an_unread_name_stands_for_too_is_not_freed() {
     assert_sound(&store);
     close(store);
     assert_eq!(chunk_count(&many.memory, BUCKETS[1]), 300);
+}
+
+/// One bucket that still could not be read had those given up that could, and without giving any up kept them
+/// from coming back.
+#[test]
+fn each_bucket_is_taken_over_or_given_up_for_itself() {
+    let many = Many::new(|_, _| {});
+    let blocks = [0, 1].map(|at| many.damage(BUCKETS[at], " middle"));
+    many.lose_catalogue();
+    assert_eq!(many.repair().unread_buckets, [0, 1]);
+    many.heal(&blocks[0]);
+    for unlink_damaged in [false, true] {
+        let left = many.memory.image().crash(CrashMode::KeepAll, 0);
+        let report = repair(&left, unlink_damaged).unwrap();
+        assert_eq!(report.old_catalogue, None);
+        let store = reopen(&left).unwrap();
+        assert_eq!(missing(&store, &many.names[0]), Vec::<&String>::new());
+        assert!(!missing(&store, &many.names[1]).is_empty());
+        let report = verify(&store);
+        assert_eq!(report.unread_buckets, [1]);
+        assert_eq!((report.orphans, report.is_complete), (0, true));
+        close(store);
+    }
+    let store = {
+        many.heal(&blocks[1]);
+        many.repair();
+        reopen(&many.memory).unwrap()
+    };
+    assert_eq!(missing(&store, &many.names[1]), Vec::<&String>::new());
+    assert_sound(&store);
+}
+
+/// A bucket whose entries were all read when the catalogue was made kept others from being taken over.
+#[test]
+fn a_bucket_that_is_known_has_no_say_in_what_is_taken_over() {
+    let many = Many::new(|_, _| {});
+    let block = many.damage(BUCKETS[0], " middle");
+    many.lose_catalogue();
+    assert_eq!(many.repair().unread_buckets, [0]);
+    many.heal(&block);
+    let other = many.damage(BUCKETS[1], " middle");
+    let report = many.repair();
+    assert_eq!((report.old_catalogue, &report.verified.unread_buckets[..]), (None, &[1][..]));
+    let store = reopen(&many.memory).unwrap();
+    assert_eq!(missing(&store, &many.names.concat()), Vec::<&String>::new());
+    close(store);
+    many.heal(&other);
+    assert_sound(&reopen(&many.memory).unwrap());
+}
+
+/// The catalogue that had been written to since was thrown away for another made of entries alone: writes whose
+/// entry had found no room were gone, and names unlinked meanwhile were back.
+#[test]
+fn what_was_changed_meanwhile_stays_when_names_are_taken_over() {
+    let many = with_spilled_copy();
+    let block = many.damage(BUCKETS[0], " spilled");
+    many.lose_catalogue();
+    many.repair();
+    let fs = FaultyFileSystem::new(Arc::new(many.memory.clone()));
+    let options = OpenOptions::default();
+    let store = FileStore::open_with(memory_dir(), options, inline(fs.clone())).unwrap();
+    let names = &many.names[0];
+    let unread: Vec<String> = missing(&store, names).into_iter().cloned().collect();
+    let known = names.iter().filter(|name| !unread.contains(name)).collect::<Vec<_>>();
+    assert!(unread.len() > 5 && known.len() > 5, "{unread:?}");
+    // Of those that are not known one gets a new file, one another that is unlinked, one that is renamed.
+    write(&store, &unread[0], b"anew");
+    write(&store, &unread[1], b"unlinked");
+    write(&store, &unread[2], b"renamed");
+    store.reap().unwrap();
+    store.unlink(&unread[1], UnlinkOptions::default()).unwrap();
+    store.rename(&unread[2], "renamed", CopyOptions::default()).unwrap();
+    store.unlink(known[0], UnlinkOptions::default()).unwrap();
+    store.rename(known[1], "moved", CopyOptions::default()).unwrap();
+    store.reap().unwrap();
+    fs.fail_at(
+        0,
+        Fault::errno(28).class(OperationClass::Writes).only(in_journal_of_bucket_0).sticky(),
+    );
+    let attributes = Some(bytes(1, 60_000).into());
+    store.copy(known[2], "entryless", CopyOptions { attributes, ..Default::default() }).unwrap();
+    store.unlink(known[2], UnlinkOptions::default()).unwrap();
+    assert!(fs.fired() > 0);
+    let version = store.stat("entryless").unwrap().unwrap().version;
+    drop(store.close());
+    drop(store);
+    let left = many.memory.image().crash(CrashMode::KeepAll, 0);
+    let entry = key_layout::entry("entryless", version);
+    assert!(engine_store(&left, BUCKETS[0]).head(&entry).unwrap().is_none());
+    many.heal(&block);
+    assert_eq!(many.repair().old_catalogue, None);
+    let store = reopen(&many.memory).unwrap();
+    assert_reads(&store, &unread[0], b"anew");
+    assert_reads(&store, "renamed", b"renamed");
+    assert_reads(&store, "moved", &contents(known[1]));
+    assert_reads(&store, "entryless", &contents(known[2]));
+    for name in [&unread[1], &unread[2], known[0], known[1], known[2]] {
+        assert_eq!(store.read(name).unwrap(), None, "{name} is back");
+    }
+    for name in &unread[3..] {
+        assert_reads(&store, name, &contents(name));
+    }
+    assert_reads(&store, SPILLED, &bytes(1, 10 * CHUNK));
+    store.unlink(COPY, UnlinkOptions::default()).unwrap();
+    assert_sound(&store);
+    close(store);
+    // What takes names over leaves nothing of that.
+    let catalogue = engine_store(&many.memory, &catalogue_name(&many.memory));
+    for kind in [key_layout::UNREAD, key_layout::UNLINKED, key_layout::FREED] {
+        let prefix = Some(vec![kind].into());
+        let options = tallybook::ScanOptions { prefix, ..Default::default() };
+        assert_eq!(catalogue.range_heads(options).unwrap().count(), 0, "{}", kind as char);
+    }
+}
+
+#[test]
+fn a_repair_that_ends_half_way_is_gone_on_with() {
+    let many = with_spilled_copy();
+    let block = many.damage(BUCKETS[0], " spilled");
+    many.lose_catalogue();
+    many.repair();
+    let store = reopen(&many.memory).unwrap();
+    store.unlink(COPY, UnlinkOptions::default()).unwrap();
+    close(store);
+    many.heal(&block);
+    let in_catalogue = |_: &str, path: &Path| path.starts_with("/files/catalogue-000002");
+    let (mut at, mut failed) = (0, 0);
+    loop {
+        let image = many.memory.image().crash(CrashMode::KeepAll, 0);
+        let fs = FaultyFileSystem::new(Arc::new(image.clone()));
+        fs.fail_at(at, Fault::errno(5).class(OperationClass::Writes).only(in_catalogue).sticky());
+        let repaired =
+            FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()));
+        failed += u32::from(repaired.is_err());
+        for mode in [CrashMode::KeepAll, CrashMode::LoseUnsynced] {
+            let left = image.image().crash(mode, 0);
+            repair(&left, false).unwrap();
+            let store = reopen(&left).unwrap();
+            assert_eq!(missing(&store, &many.names.concat()), Vec::<&String>::new(), "{at}");
+            assert_reads(&store, SPILLED, &bytes(1, 10 * CHUNK));
+            assert_eq!(store.read(COPY).unwrap(), None);
+            assert_sound(&store);
+        }
+        if fs.fired() == 0 {
+            break;
+        }
+        at += 7;
+    }
+    assert!(failed > 3, "{failed} of {at}");
+}
+
+/// What was written after the first time is from before the second, though nothing that is read says so.
+#[test]
+fn a_catalogue_lost_again_leaves_out_other_numbers() {
+    let many = Many::new(|_, _| {});
+    many.damage(BUCKETS[0], " middle");
+    many.lose_catalogue();
+    many.repair();
+    let store = reopen(&many.memory).unwrap();
+    let late = ["a", "b", "c"].map(|end| {
+        let mut names = (0..).map(|number| format!("late {end} {number} is {end}"));
+        names.find(|name| store.bucket_of(name) == 0).unwrap()
+    });
+    late.iter().for_each(|name| drop(write(&store, name, &contents(name))));
+    store.reap().unwrap();
+    close(store);
+    let bucket = engine_store(&many.memory, BUCKETS[0]);
+    bucket.flush().unwrap();
+    bucket.close().unwrap();
+    drop(bucket);
+    let block = many.damage(BUCKETS[0], " is b");
+    many.lose_catalogue();
+    assert_eq!(many.repair().unread_buckets, [0]);
+    let store = reopen(&many.memory).unwrap();
+    assert!(missing(&store, &late).contains(&&late[1]));
+    verify(&store);
+    close(store);
+    many.heal(&block);
+    many.repair();
+    let store = reopen(&many.memory).unwrap();
+    late.iter().for_each(|name| assert_reads(&store, name, &contents(name)));
 }
