@@ -66,6 +66,17 @@ impl<'a> KeyWalk<'a> {
         }
     }
 
+    /// Leaves out the keys before this one.
+    pub(crate) fn skip_to(&mut self, key: Vec<u8>) {
+        self.from = key;
+        self.is_at_last = false;
+    }
+
+    /// Where the rest begins.
+    pub(crate) fn rest(self) -> Vec<u8> {
+        self.from
+    }
+
     /// Whether all keys so far could be read.
     pub(crate) fn is_whole(&self) -> bool {
         self.is_whole

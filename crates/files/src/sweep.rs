@@ -7,16 +7,15 @@
 //!    all of its buckets and goes after its chunks.
 //!
 //! Where not all entries of a bucket could be read when the catalogue was made, it may not know files of that
-//! bucket: its entries stay, and the chunks of all buckets, until a repair has read them.
+//! bucket: entries of it from before stay, and the chunks of all buckets, until a repair has read them.
+//! Behind a block that can't be read a sweep goes on.
 //!
 //! What is put meanwhile stays: the catalogue knows of it before it is in a bucket. All this goes in
 //! steps of a bounded size.
 
-use bytes::Bytes;
-use tallybook::ScanOptions;
-
 use crate::buckets::Bucket;
 use crate::core::Core;
+use crate::entries::KeyWalk;
 use crate::error::Result;
 use crate::key_layout::{self, key, of_version};
 use crate::record::{ContentId, decode_shares};
@@ -32,42 +31,43 @@ pub(crate) fn sweep_step(core: &Core) -> bool {
     if core.check_open().is_err() {
         return false;
     }
-    let store = match core.known_from(bucket) {
-        None => core.buckets.get(bucket).ok(),
-        Some(_) => None,
-    };
-    match store.map(|store| sweep_entries(core, &store, &unswept.from, &mut 0)) {
-        Some(Ok(Some(next))) => {
-            unswept.from = next;
-            return true;
-        }
-        Some(Ok(None)) => {}
-        // One that is lost, most likely. The next opening tries again.
-        Some(Err(_)) | None => unswept.is_in_part = true,
+    let swept = core.buckets.get(bucket);
+    let swept = swept.and_then(|store| sweep_entries(core, bucket, &store, &unswept.from, &mut 0));
+    // One that is lost, most likely. The next opening tries again.
+    unswept.is_in_part |= !matches!(swept, Ok(Swept { is_whole: true, .. }));
+    if let Ok(Swept { next: Some(next), .. }) = swept {
+        unswept.from = next;
+        return true;
     }
     unswept.buckets.pop_front();
     unswept.from = vec![key_layout::ENTRY];
     !unswept.buckets.is_empty()
 }
 
-/// Sweeps some entries, from a key on, and counts what it removed; answers the key to go on at, `None` at
-/// the end.
+/// What a step came to.
+pub(crate) struct Swept {
+    /// The key to go on at, `None` at the end.
+    pub(crate) next: Option<Vec<u8>>,
+    /// All keys could be read.
+    pub(crate) is_whole: bool,
+}
+
+/// Sweeps some entries, from a key on, and counts what it removed.
 pub(crate) fn sweep_entries(
     core: &Core,
+    bucket: u8,
     store: &Bucket,
     from: &[u8],
     orphans: &mut u64,
-) -> Result<Option<Vec<u8>>> {
-    let prefix = Some(Bytes::from_static(&[key_layout::ENTRY]));
-    let start = Some(Bytes::copy_from_slice(from));
-    let heads = store.range_heads(ScanOptions { prefix, start, ..ScanOptions::default() })?;
-    for (swept, head) in heads.enumerate() {
-        let entry_key = head?.key;
-        if swept == SWEPT_MAX {
-            return Ok(Some(entry_key.to_vec()));
-        }
+) -> Result<Swept> {
+    let known_from = core.known_from(bucket).map_or(0, |known_from| known_from.version);
+    let mut walk = KeyWalk::new(store, from)?;
+    for _ in 0..SWEPT_MAX {
+        let Some(entry_key) = walk.next()? else {
+            return Ok(Swept { next: None, is_whole: walk.is_whole() });
+        };
         let Some((name, version)) = key_layout::parse_entry(&entry_key) else { continue };
-        if is_current(core, name, version)? {
+        if version < known_from || is_current(core, name, version)? {
             continue;
         }
         // An entry is put after its name is set, under this lock.
@@ -78,7 +78,7 @@ pub(crate) fn sweep_entries(
             *orphans += 1;
         }
     }
-    Ok(None)
+    Ok(Swept { is_whole: walk.is_whole(), next: Some(walk.rest()) })
 }
 
 /// Whether a version is what its name stands for.
@@ -86,26 +86,20 @@ fn is_current(core: &Core, name: &str, version: u64) -> Result<bool> {
     Ok(core.record(name)?.is_some_and(|record| record.version == version))
 }
 
-/// Sweeps the chunks of some contents, from a key on, and counts the contents; answers the key to go on
-/// at, `None` at the end.
+/// Sweeps the chunks of some contents, from a key on, and counts the contents.
 pub(crate) fn sweep_chunks(
     core: &Core,
     bucket: u8,
     store: &Bucket,
     from: &[u8],
     orphans: &mut u64,
-) -> Result<Option<Vec<u8>>> {
-    let prefix = Some(Bytes::from_static(&[key_layout::CHUNK]));
-    let mut cursor = store.cursor(ScanOptions { prefix, ..ScanOptions::default() })?;
-    cursor.seek(from)?;
+) -> Result<Swept> {
+    let mut walk = KeyWalk::new(store, from)?;
     for _ in 0..SWEPT_MAX {
-        if !cursor.valid() {
-            return Ok(None);
-        }
-        let Some((id, _)) = key_layout::parse_chunk(cursor.key()) else {
-            cursor.next()?;
-            continue;
+        let Some(chunk_key) = walk.next()? else {
+            return Ok(Swept { next: None, is_whole: walk.is_whole() });
         };
+        let Some((id, _)) = key_layout::parse_chunk(&chunk_key) else { continue };
         {
             let _figures = core.figures.lock();
             if !is_known(core, id, bucket)? {
@@ -115,9 +109,9 @@ pub(crate) fn sweep_chunks(
             }
         }
         // On to the next content: one step each, however many chunks it has.
-        cursor.seek(&key_layout::after_chunks(id))?;
+        walk.skip_to(key_layout::after_chunks(id));
     }
-    Ok(cursor.valid().then(|| cursor.key().to_vec()))
+    Ok(Swept { is_whole: walk.is_whole(), next: Some(walk.rest()) })
 }
 
 /// Whether a content is some file's, being written, or about to be freed in this bucket. Requires: the

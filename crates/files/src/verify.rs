@@ -108,7 +108,10 @@ impl Verification {
             core: core.clone(),
             bytes_max: options.bytes_max,
             total: core.figures.lock().file_bytes,
-            report: VerifyReport::default(),
+            report: VerifyReport {
+                unread_buckets: core.unknown.lock().keys().copied().collect(),
+                ..VerifyReport::default()
+            },
             stage: Stage::Seeking(after),
         })
     }
@@ -245,43 +248,40 @@ impl Verification {
             }
             return Ok(Stage::Over);
         };
-        if from == [key_layout::ENTRY] && self.core.known_from(bucket).is_some() {
-            self.report.unread_buckets.push(bucket);
-            buckets.pop_front();
-            return Ok(Stage::Sweeping(buckets, vec![key_layout::ENTRY]));
-        }
-        let knows_all = self.core.knows_all();
+        let is_of_entries = from[0] == key_layout::ENTRY;
         let orphans = self.report.orphans;
         let found = &mut self.report.orphans;
-        let swept = self.core.buckets.get(bucket).and_then(|store| match from[0] {
-            key_layout::ENTRY => {
-                let next = sweep_entries(&self.core, &store, from, found)?;
-                Ok(next.or(knows_all.then(|| vec![key_layout::CHUNK])))
-            }
-            _ => sweep_chunks(&self.core, bucket, &store, from, found),
+        let swept = self.core.buckets.get(bucket).and_then(|store| match is_of_entries {
+            true => sweep_entries(&self.core, bucket, &store, from, found),
+            false => sweep_chunks(&self.core, bucket, &store, from, found),
         });
-        let next = match swept {
-            Ok(next) => next,
+        let (next, is_whole) = match swept {
+            Ok(swept) => (swept.next, swept.is_whole),
             Err(Error::BucketLost { .. }) => {
                 self.report.lost_buckets.push(bucket);
-                None
+                buckets.pop_front();
+                return Ok(Stage::Sweeping(buckets, vec![key_layout::ENTRY]));
             }
             Err(Error::Engine(error)) if is_of_bucket(&error, &self.core.buckets.path(bucket)) => {
-                self.report.unread_buckets.push(bucket);
-                None
+                (None, false)
             }
             Err(other) => return Err(other),
         };
+        if !is_whole && !self.report.unread_buckets.contains(&bucket) {
+            self.report.unread_buckets.push(bucket);
+        }
         if self.report.orphans > orphans {
             self.core.note_reap_due();
         }
-        Ok(match next {
-            Some(next) => Stage::Sweeping(buckets, next),
-            None => {
-                buckets.pop_front();
-                Stage::Sweeping(buckets, vec![key_layout::ENTRY])
-            }
-        })
+        if let Some(next) = next {
+            return Ok(Stage::Sweeping(buckets, next));
+        }
+        // Entries that can't be read keep no chunk: the catalogue says what is whose.
+        if is_of_entries && self.core.knows_all() {
+            return Ok(Stage::Sweeping(buckets, vec![key_layout::CHUNK]));
+        }
+        buckets.pop_front();
+        Ok(Stage::Sweeping(buckets, vec![key_layout::ENTRY]))
     }
 }
 

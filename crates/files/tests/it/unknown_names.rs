@@ -168,8 +168,8 @@ fn what_an_unread_name_stands_for_too_is_not_freed() {
     let reaped = store.reap().unwrap();
     assert_eq!((reaped.contents, reaped.waiting), (0, 1));
     // What was written since has no name but those that are known.
-    let next = name_in(&store, 1, 1000);
-    write(&store, &next, &bytes(2, CHUNK));
+    let next = name_in(&store, 0, 1000);
+    write(&store, &next, b"next");
     store.unlink(&next, UnlinkOptions::default()).unwrap();
     let reaped = store.reap().unwrap();
     assert_eq!((reaped.contents, reaped.waiting), (1, 1));
@@ -342,6 +342,27 @@ fn a_repair_that_ends_half_way_is_gone_on_with() {
         at += 7;
     }
     assert!(failed > 3, "{failed} of {at}");
+}
+
+/// Its entries could still not be swept, and with that its chunks were not: those of the files that were given
+/// up stayed for good.
+#[test]
+fn chunks_of_what_was_given_up_go_though_a_block_stays_damaged() {
+    let many = with_spilled_copy();
+    many.damage(BUCKETS[0], " spilled");
+    many.lose_catalogue();
+    many.repair();
+    let before = chunk_count(&many.memory, BUCKETS[0]);
+    repair(&many.memory, true).unwrap();
+    let store = reopen(&many.memory).unwrap();
+    let report = verify(&store);
+    // The damage is told of.
+    assert_eq!(report.unread_buckets, [0]);
+    assert_eq!((report.orphans, report.is_complete), (0, true));
+    let gone = missing(&store, &many.names[0]).len();
+    close(store);
+    assert!(gone > 0);
+    assert_eq!(chunk_count(&many.memory, BUCKETS[0]), before - gone);
 }
 
 /// What was written after the first time is from before the second, though nothing that is read says so.
