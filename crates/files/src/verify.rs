@@ -51,9 +51,12 @@ pub struct VerifyReport {
     pub damage: Vec<FileDamage>,
     /// Buckets that are lost: every damaged file that has chunks in one says so.
     pub lost_buckets: Vec<u8>,
-    /// Buckets that could not be read through, now or when the catalogue was made, or take no deletions: what the
-    /// catalogue doesn't know was not removed from all of each.
+    /// Buckets that could not be read through, or take no deletions: what the catalogue doesn't know was not
+    /// removed from all of each.
     pub unread_buckets: Vec<u8>,
+    /// Buckets that could not be read through when the catalogue was made anew: it may not know files of theirs,
+    /// and nothing of these is removed. A repair takes over what can be read by now.
+    pub unknown_buckets: Vec<u8>,
     /// Entries that were put back into their buckets.
     pub entries_restored: u64,
     /// Entries that could not be put back, and notes that could not be made, as on a full disk. The next
@@ -109,7 +112,7 @@ impl Verification {
             bytes_max: options.bytes_max,
             total: core.figures.lock().file_bytes,
             report: VerifyReport {
-                unread_buckets: core.unknown.lock().keys().copied().collect(),
+                unknown_buckets: core.unknown.lock().keys().copied().collect(),
                 ..VerifyReport::default()
             },
             stage: Stage::Seeking(after),

@@ -34,6 +34,7 @@ pub fn verified(report: &VerifyReport) -> Value {
         "damage": damage.collect::<Vec<_>>(),
         "lost_buckets": report.lost_buckets,
         "unread_buckets": report.unread_buckets,
+        "unknown_buckets": report.unknown_buckets,
         "entries_restored": report.entries_restored,
         "unwritten": report.unwritten,
         "orphans": report.orphans,

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
 use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem};
+use tallybook_files::record::{ContentId, FileRecord, decode_entry, encode_entry};
 use tallybook_files::{
-    CopyOptions, CreateOptions, FileStore, OpenOptions, RepairOptions, RepairReport, UnlinkOptions,
-    VerifyOptions, VerifyReport, key_layout,
+    CopyOptions, CreateOptions, Error, FileStore, OpenOptions, RepairOptions, RepairReport,
+    UnlinkOptions, VerifyOptions, VerifyReport, key_layout,
 };
 
 use crate::failing_bucket::{chunk_count, in_journal_of_bucket_0, name_in};
@@ -126,7 +127,7 @@ fn missing<'a>(store: &FileStore, names: &'a [String]) -> Vec<&'a String> {
 fn assert_sound(store: &FileStore) {
     let report = verify(store);
     assert_eq!((&report.damage[..], &report.unread_buckets[..]), (&[][..], &[][..]));
-    assert_eq!(report.orphans, 0);
+    assert_eq!((&report.unknown_buckets[..], report.orphans), (&[][..], 0));
     store.reap().unwrap();
     let totals = store.totals();
     assert_eq!((report.files, report.bytes), (totals.files, totals.file_bytes));
@@ -213,6 +214,7 @@ fn each_bucket_is_taken_over_or_given_up_for_itself() {
         assert!(!missing(&store, &many.names[1]).is_empty());
         let report = verify(&store);
         assert_eq!(report.unread_buckets, [1]);
+        assert_eq!(&report.unknown_buckets[..], if unlink_damaged { &[][..] } else { &[1] });
         assert_eq!((report.orphans, report.is_complete), (0, true));
         close(store);
     }
@@ -357,12 +359,59 @@ fn chunks_of_what_was_given_up_go_though_a_block_stays_damaged() {
     let store = reopen(&many.memory).unwrap();
     let report = verify(&store);
     // The damage is told of.
-    assert_eq!(report.unread_buckets, [0]);
+    assert_eq!((&report.unread_buckets[..], &report.unknown_buckets[..]), (&[0][..], &[][..]));
     assert_eq!((report.orphans, report.is_complete), (0, true));
     let gone = missing(&store, &many.names[0]).len();
     close(store);
     assert!(gone > 0);
     assert_eq!(chunk_count(&many.memory, BUCKETS[0]), before - gone);
+}
+
+/// Nobody was told that another repair was all that was missing, and each opening swept all buckets.
+#[test]
+fn a_bucket_that_is_not_known_is_told_of_and_swept_of_what_came_later() {
+    let many = with_spilled_copy();
+    let block = many.damage(BUCKETS[0], " spilled");
+    many.lose_catalogue();
+    many.repair();
+    many.heal(&block);
+    let store = reopen(&many.memory).unwrap();
+    let report = verify(&store);
+    assert_eq!((&report.unread_buckets[..], &report.unknown_buckets[..]), (&[][..], &[0][..]));
+    assert!(!missing(&store, &many.names[0]).is_empty());
+    close(store);
+    let catalogue = engine_store(&many.memory, &catalogue_name(&many.memory));
+    assert!(catalogue.head(&[key_layout::SWEPT]).unwrap().is_some());
+    catalogue.delete(&[key_layout::SWEPT]).unwrap();
+    catalogue.close().unwrap();
+    drop(catalogue);
+    // As a power loss leaves it, which took the change from the catalogue.
+    let late = key_layout::entry("late", 1 << 50);
+    let bucket = engine_store(&many.memory, BUCKETS[0]);
+    let prefix = Some(vec![key_layout::ENTRY].into());
+    let options = tallybook::ScanOptions { prefix, ..Default::default() };
+    let known = bucket.range(options).unwrap().next().unwrap().unwrap().value;
+    let (record, content) = decode_entry(&known).unwrap();
+    let entry = encode_entry(&FileRecord { version: 1 << 50, ..record }, &content);
+    bucket.put(&late, &entry).unwrap();
+    bucket.put(&key_layout::chunk(ContentId::new(1 << 50, 7), 0), b"nobody's").unwrap();
+    bucket.close().unwrap();
+    drop(bucket);
+    let store = reopen(&many.memory).unwrap();
+    store.reap().unwrap();
+    close(store);
+    let bucket = engine_store(&many.memory, BUCKETS[0]);
+    assert!(bucket.head(&late).unwrap().is_none());
+    // Nor is it taken over where it was not swept.
+    bucket.put(&late, &entry).unwrap();
+    bucket.close().unwrap();
+    drop(bucket);
+    many.repair();
+    let store = reopen(&many.memory).unwrap();
+    assert_eq!(missing(&store, &many.names.concat()), Vec::<&String>::new());
+    assert!(matches!(store.copy("late", "x", Default::default()), Err(Error::NotFound { .. })));
+    store.unlink(COPY, UnlinkOptions::default()).unwrap();
+    assert_sound(&store);
 }
 
 /// What was written after the first time is from before the second, though nothing that is read says so.

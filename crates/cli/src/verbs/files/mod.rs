@@ -234,6 +234,7 @@ fn is_sound(report: &VerifyReport) -> bool {
     report.damage.is_empty()
         && report.lost_buckets.is_empty()
         && report.unread_buckets.is_empty()
+        && report.unknown_buckets.is_empty()
         && report.unwritten == 0
 }
 

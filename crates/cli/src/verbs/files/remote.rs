@@ -488,6 +488,8 @@ struct VerifiedJson {
     lost_buckets: Vec<u8>,
     #[serde(default)]
     unread_buckets: Vec<u8>,
+    #[serde(default)]
+    unknown_buckets: Vec<u8>,
     entries_restored: u64,
     #[serde(default)]
     unwritten: u64,
@@ -520,6 +522,7 @@ impl VerifiedJson {
             damage: damage.collect(),
             lost_buckets: self.lost_buckets,
             unread_buckets: self.unread_buckets,
+            unknown_buckets: self.unknown_buckets,
             entries_restored: self.entries_restored,
             unwritten: self.unwritten,
             orphans: self.orphans,

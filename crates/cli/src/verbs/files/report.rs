@@ -110,6 +110,13 @@ pub(super) fn write_verified(out: &mut impl Write, report: &VerifyReport) -> io:
     for bucket in &report.unread_buckets {
         writeln!(out, "unread: bucket {bucket} could not be read through and swept")?;
     }
+    for bucket in &report.unknown_buckets {
+        writeln!(
+            out,
+            "unknown: bucket {bucket} is not known in full since the catalogue was made anew: run \
+             `files repair` once it can be read"
+        )?;
+    }
     for damage in &report.damage {
         let name = escape(damage.name.as_bytes());
         let kind = if damage.is_unread { "unread" } else { "damaged" };
