@@ -20,6 +20,7 @@ mod objects;
 mod copy;
 mod listing;
 mod multipart;
+mod completion;
 mod lifecycle;
 // The protocol.
 mod protocol;

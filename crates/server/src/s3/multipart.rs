@@ -1,7 +1,7 @@
 //! Uploads in parts.
 //!
 //! 1. An upload is a note with the object's metadata; each part is a hidden file.
-//! 2. Completing writes the parts behind one another as the object, which shows in one step, then takes
+//! 2. Completing (`completion`) writes the parts behind one another as the object, which shows in one step, then takes
 //!    the note away, then the parts. A single part only changes its name.
 //! 3. A kill before the object shows leaves the upload as it was, to be completed again; a kill after it
 //!    leaves parts whose note is gone, or a stale upload, which the sweeper takes.
@@ -15,22 +15,18 @@
 
 use std::collections::BTreeMap;
 
-use md5::{Digest, Md5};
 use s3s::dto::{
-    AbortMultipartUploadInput, CompleteMultipartUploadInput, CompleteMultipartUploadOutput,
-    CompletedPart, CopyPartResult, CreateMultipartUploadInput, CreateMultipartUploadOutput,
-    ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput,
-    MultipartUpload, Part, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput,
-    UploadPartOutput,
+    AbortMultipartUploadInput, CopyPartResult, CreateMultipartUploadInput,
+    CreateMultipartUploadOutput, ListMultipartUploadsInput, ListMultipartUploadsOutput,
+    ListPartsInput, ListPartsOutput, MultipartUpload, Part, UploadPartCopyInput,
+    UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
-use tallybook_files::{
-    Condition, CopyOptions, Error, ListEntry, ReadOptions, Stat, WriteOptions, Writer, hex,
-};
+use tallybook_files::{ListEntry, WriteOptions, Writer, hex};
 
 use super::buckets::owner;
-use super::checks::{Algorithm, Check, Hasher, given_checksum, show_checksum};
-use super::conditions::{ReadConditions, for_write};
+use super::checks::{Algorithm, Check, Hasher, show_checksum};
+use super::conditions::ReadConditions;
 use super::failure::failed;
 use super::layout;
 use super::listing::{
@@ -38,59 +34,17 @@ use super::listing::{
 };
 use super::meta::{Object, ObjectMeta, SavedChecksum, decode, encode, timestamp};
 use super::objects::{
-    check_key, content_encoding, refuse_unknown, seconds, source_of, strong, user_metadata,
+    check_key, content_encoding, refuse_unknown, seconds, source_of, user_metadata,
 };
 use super::receive::{Delivery, commit};
 use super::shelf::Shelf;
 
 /// Parts are numbered from 1 to this.
 const PARTS_MAX: i32 = 10_000;
-/// Smallest part but the last.
-const PART_BYTES_MIN: u64 = 5 << 20;
-/// Up to so many bytes the answer waits for the object; beyond, the client is kept waiting with blanks.
-const WAIT_BYTES_MAX: u64 = 64 << 20;
-
-/// A part that an object is to be made of.
-struct Chosen {
-    number: u16,
-    object: Object,
-}
-
-/// What is asked to be completed.
-struct Asked {
-    bucket: String,
-    key: String,
-    upload: String,
-    /// The entity tag of what is made of the parts that are named; empty if they are none that exist.
-    etag: String,
-    /// The checksum that the whole is expected to have.
-    checksum_expected: Option<String>,
-}
-
-/// An upload that was looked through.
-pub(crate) struct Completion {
-    asked: Asked,
-    work: Work,
-}
-
-/// What is left to do to complete an upload.
-enum Work {
-    /// All of it.
-    Due { meta: Box<ObjectMeta>, condition: Option<Condition>, parts: Vec<Chosen> },
-    /// Nothing: this was made of it before.
-    Done(Box<Object>),
-}
-
-impl Completion {
-    /// Whether the client should be answered before it is done.
-    pub(crate) fn takes_long(&self) -> bool {
-        let Work::Due { parts, .. } = &self.work else { return false };
-        let bytes: u64 = parts.iter().map(|part| part.object.stat.size).sum();
-        parts.len() > 1 && bytes > WAIT_BYTES_MAX
-    }
-}
-
-fn part_number(number: i32) -> S3Result<u16> {
+/// What is made of up to so many bytes is waited for; beyond, a client is kept waiting with blanks, or takes turns.
+pub(super) const WAIT_BYTES_MAX: u64 = 64 << 20;
+/// The number of a part, from what a client says.
+pub(super) fn part_number(number: i32) -> S3Result<u16> {
     if !(1..=PARTS_MAX).contains(&number) {
         return Err(s3_error!(InvalidArgument, "Part numbers are 1 to 10,000."));
     }
@@ -406,240 +360,6 @@ impl Shelf {
         self.forget_completed(upload);
         Ok(())
     }
-
-    /// Looks through what is to be made of an upload.
-    pub(crate) fn prepare(&self, input: CompleteMultipartUploadInput) -> S3Result<Completion> {
-        let checksum_expected = given_checksum!(input);
-        let named = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
-        let asked = Asked {
-            bucket: input.bucket,
-            key: input.key,
-            upload: input.upload_id,
-            etag: tag_of_named(&named).unwrap_or_default(),
-            checksum_expected: checksum_expected.as_ref().map(|(_, value)| value.clone()),
-        };
-        // Before its conditions, which what was made of it changed.
-        if let Some(object) = self.made_of(&asked)? {
-            return Ok(Completion { asked, work: Work::Done(Box::new(object)) });
-        }
-        let (_, mut meta) = self.need_upload(&asked.bucket, &asked.key, &asked.upload)?;
-        if let Some((algorithm, value)) = &checksum_expected {
-            let saved = meta.checksum.get_or_insert_with(|| SavedChecksum {
-                algorithm: algorithm.name().to_owned(),
-                value: String::new(),
-                is_composite: value.contains('-'),
-            });
-            if saved.algorithm != algorithm.name() {
-                return Err(s3_error!(
-                    InvalidRequest,
-                    "The upload was begun with another checksum algorithm."
-                ));
-            }
-        }
-        let if_match = input.if_match.as_ref();
-        let condition = for_write(if_match, input.if_none_match.as_ref(), || {
-            self.object(&asked.bucket, &asked.key)
-        })?;
-        if named.is_empty() {
-            return Err(s3_error!(MalformedXML, "You must specify at least one part"));
-        }
-        let mut parts: Vec<Chosen> = Vec::with_capacity(named.len());
-        for part in named {
-            let chosen = self.choose(&asked.bucket, &asked.upload, &part)?;
-            if parts.last().is_some_and(|last| last.number >= chosen.number) {
-                return Err(s3_error!(
-                    InvalidPartOrder,
-                    "The list of parts was not in ascending order."
-                ));
-            }
-            parts.push(chosen);
-        }
-        let (_, but_last) = parts.split_last().expect("there is a part");
-        if but_last.iter().any(|part| part.object.stat.size < PART_BYTES_MIN) {
-            return Err(s3_error!(
-                EntityTooSmall,
-                "Your proposed upload is smaller than the minimum allowed size"
-            ));
-        }
-        let size: u64 = parts.iter().map(|part| part.object.stat.size).sum();
-        let announced = input.mpu_object_size.and_then(|size| u64::try_from(size).ok());
-        if announced.is_some_and(|announced| announced != size) {
-            return Err(s3_error!(InvalidRequest, "The parts are not as long as was announced."));
-        }
-        Ok(Completion { asked, work: Work::Due { meta: Box::new(meta), condition, parts } })
-    }
-
-    /// What is under the key, if it was made of this upload, of the parts that are named.
-    fn made_of(&self, asked: &Asked) -> S3Result<Option<Object>> {
-        let is_made_of = |object: &Object| {
-            object.meta.upload.as_ref() == Some(&asked.upload)
-                && object.etag() == asked.etag
-                && check_expected(&object.meta, asked.checksum_expected.as_deref()).is_ok()
-        };
-        Ok(self.object(&asked.bucket, &asked.key)?.filter(is_made_of))
-    }
-
-    fn choose(&self, bucket: &str, upload: &str, named: &CompletedPart) -> S3Result<Chosen> {
-        let invalid = || {
-            s3_error!(
-                InvalidPart,
-                "One or more of the specified parts could not be found, or its entity tag or \
-                 checksum is another."
-            )
-        };
-        let number = part_number(named.part_number.unwrap_or(0))?;
-        let stat = self.files.stat(&layout::part(bucket, upload, number)).map_err(failed)?;
-        let object = Object::of(stat.ok_or_else(invalid)?)?;
-        let is_tag_right = named.e_tag.as_ref().is_some_and(|tag| tag.value() == object.etag());
-        let is_checksum_right = given_checksum!(named).is_none_or(|(algorithm, value)| {
-            let saved = object.meta.checksum.as_ref();
-            saved.is_some_and(|saved| saved.algorithm == algorithm.name() && saved.value == value)
-        });
-        if is_tag_right && is_checksum_right {
-            Ok(Chosen { number, object })
-        } else {
-            Err(invalid())
-        }
-    }
-
-    /// Makes the object, if it isn't there yet; blocks.
-    pub(crate) fn complete(
-        &self,
-        completion: Completion,
-    ) -> S3Result<CompleteMultipartUploadOutput> {
-        let Completion { asked, work } = completion;
-        let object = match work {
-            Work::Done(object) => *object,
-            Work::Due { meta, condition, parts } => match self.made_of(&asked)? {
-                // While this waited for its turn.
-                Some(object) => object,
-                None => {
-                    let made = self.make(&asked, *meta, condition, &parts);
-                    // What another request to complete the same made may have stood in the way.
-                    let made_meanwhile = |error| self.made_of(&asked)?.ok_or(error);
-                    made.and_then(Object::of).or_else(made_meanwhile)?
-                }
-            },
-        };
-        let Asked { bucket, key, upload, .. } = asked;
-        // While its note is there, an old request would put its parts in the place of what came after it.
-        self.set_completed(&upload);
-        if let Err(error) = self.end_upload(&bucket, &upload) {
-            // The object is there, which is what was asked for. The rest the sweeper takes.
-            tracing::error!(%error, "an upload was completed, but could not be taken away");
-        }
-        let checksum = &object.meta.checksum;
-        let mut output = CompleteMultipartUploadOutput {
-            location: Some(format!("/{bucket}/{key}")),
-            bucket: Some(bucket),
-            key: Some(key),
-            e_tag: Some(strong(object.etag())),
-            checksum_type: checksum.as_ref().map(|saved| saved.kind()),
-            ..CompleteMultipartUploadOutput::default()
-        };
-        show_checksum!(output, checksum);
-        Ok(output)
-    }
-
-    fn make(
-        &self,
-        asked: &Asked,
-        mut meta: ObjectMeta,
-        condition: Option<Condition>,
-        parts: &[Chosen],
-    ) -> S3Result<Stat> {
-        meta.key.clear();
-        meta.etag = Some(asked.etag.clone());
-        meta.upload = Some(asked.upload.clone());
-        let saved = meta.checksum.take();
-        let composite = saved.map(|saved| composite(saved, parts)).transpose()?;
-        match parts {
-            [only] if composite.as_ref().is_none_or(|saved| saved.is_composite) => {
-                meta.checksum = composite;
-                self.rename_part(asked, only, condition, &meta)
-            }
-            _ => self.join_parts(asked, parts, condition, meta, composite),
-        }
-    }
-
-    /// Whether there still are the bucket and the upload. Requires: the gate is held, so that they stay.
-    fn need_both(&self, asked: &Asked) -> S3Result<()> {
-        self.need_bucket(&asked.bucket)?;
-        self.need_upload(&asked.bucket, &asked.key, &asked.upload).map(|_| ())
-    }
-
-    fn rename_part(
-        &self,
-        asked: &Asked,
-        part: &Chosen,
-        condition: Option<Condition>,
-        meta: &ObjectMeta,
-    ) -> S3Result<Stat> {
-        check_expected(meta, asked.checksum_expected.as_deref())?;
-        let part = &part.object.stat;
-        let options = CopyOptions {
-            condition,
-            source_condition: Some(Condition::Version(part.version)),
-            attributes: Some(encode(meta)),
-            ..CopyOptions::default()
-        };
-        let name = layout::object(&asked.bucket, &asked.key);
-        let _gate = self.gate.read();
-        self.need_both(asked)?;
-        self.files.rename(&part.name, &name, options).map_err(|error| {
-            // Which of the two conditions it was, the error doesn't say.
-            match self.files.stat(&part.name) {
-                Ok(now) if now.as_ref().map(|now| now.version) != Some(part.version) => {
-                    part_changed()
-                }
-                _ => failed(error),
-            }
-        })
-    }
-
-    fn join_parts(
-        &self,
-        asked: &Asked,
-        parts: &[Chosen],
-        condition: Option<Condition>,
-        mut meta: ObjectMeta,
-        composite: Option<SavedChecksum>,
-    ) -> S3Result<Stat> {
-        // A checksum of the whole is computed on the way.
-        let mut hasher = composite
-            .as_ref()
-            .filter(|saved| !saved.is_composite)
-            .and_then(|saved| saved.algorithm.parse().ok())
-            .map(Hasher::new);
-        let size = parts.iter().map(|part| part.object.stat.size).sum();
-        let options =
-            WriteOptions { condition, size: Some(size), md5: true, ..WriteOptions::default() };
-        let name = layout::object(&asked.bucket, &asked.key);
-        let mut writer = self.files.writer(&name, options).map_err(failed)?;
-        for part in parts {
-            let stat = &part.object.stat;
-            let reader = self.files.reader(&stat.name, ReadOptions::default()).map_err(failed)?;
-            let reader = reader
-                .filter(|reader| reader.stat().version == stat.version)
-                .ok_or_else(part_changed)?;
-            for chunk in reader {
-                let chunk = chunk.map_err(failed)?;
-                if let Some(hasher) = &mut hasher {
-                    hasher.update(&chunk);
-                }
-                writer.write(&chunk).map_err(failed)?;
-            }
-        }
-        meta.checksum = match (composite, hasher) {
-            (Some(saved), Some(hasher)) => Some(SavedChecksum { value: hasher.finish(), ..saved }),
-            (composite, _) => composite,
-        };
-        check_expected(&meta, asked.checksum_expected.as_deref())?;
-        writer.set_attributes(encode(&meta)).map_err(failed)?;
-        let _gate = self.gate.read();
-        self.need_both(asked)?;
-        writer.commit().map_err(|error: Error| failed(error))
-    }
 }
 
 fn source_range(text: &str) -> S3Result<s3s::dto::Range> {
@@ -647,261 +367,11 @@ fn source_range(text: &str) -> S3Result<s3s::dto::Range> {
         .map_err(|_| s3_error!(InvalidArgument, "The range is not bytes=first-last."))
 }
 
-/// The entity tag of what is made of these parts, if their tags are of parts at all.
-fn tag_of_named(named: &[CompletedPart]) -> Option<String> {
-    let mut digest = Md5::new();
-    for part in named {
-        let tag = part.e_tag.as_ref()?.value();
-        let md5 = u128::from_str_radix(tag, 16).ok().filter(|_| tag.len() == 32)?;
-        digest.update(md5.to_be_bytes());
-    }
-    Some(format!("{}-{}", hex(&digest.finalize()), named.len()))
-}
-
-fn part_changed() -> s3s::S3Error {
-    s3_error!(InvalidPart, "A part was changed meanwhile.")
-}
-
-/// The checksum of an object by those of its parts, where that is how it is made.
-fn composite(saved: SavedChecksum, parts: &[Chosen]) -> S3Result<SavedChecksum> {
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-    if !saved.is_composite {
-        return Ok(saved);
-    }
-    let missing = || s3_error!(InvalidPart, "A part came without the checksum of the upload.");
-    let algorithm: Algorithm = saved.algorithm.parse().map_err(|()| missing())?;
-    let mut hasher = Hasher::new(algorithm);
-    for part in parts {
-        let own = part.object.meta.checksum.as_ref();
-        let own = own.filter(|own| own.algorithm == saved.algorithm).ok_or_else(missing)?;
-        hasher.update(&STANDARD.decode(&own.value).map_err(|_| missing())?);
-    }
-    Ok(SavedChecksum { value: format!("{}-{}", hasher.finish(), parts.len()), ..saved })
-}
-
-/// Compares the checksum of the whole with what the client expects, if it does.
-fn check_expected(meta: &ObjectMeta, expected: Option<&str>) -> S3Result<()> {
-    let (Some(saved), Some(expected)) = (&meta.checksum, expected) else { return Ok(()) };
-    let plain = |value: &str| value.split('-').next().unwrap_or("").to_owned();
-    if plain(&saved.value) == plain(expected) {
-        return Ok(());
-    }
-    Err(s3_error!(BadDigest, "The checksum you specified did not match that of the parts."))
-}
-
 #[cfg(test)]
 mod tests {
-    use s3s::dto::{CompletedMultipartUpload, ETag};
-
+    use super::super::completion::tests::{UPLOAD, begun, put};
     use super::*;
     use crate::value_memory::SMALL_VALUE_BYTES_MAX;
-
-    const UPLOAD: &str = "0123456789abcdef0123456789abcdef";
-
-    fn put(shelf: &Shelf, name: &str, bytes: &[u8]) -> Object {
-        let options = WriteOptions { md5: true, ..WriteOptions::default() };
-        Object::of(shelf.files.write(name, bytes, options).unwrap()).unwrap()
-    }
-
-    /// A shelf with an upload of these parts.
-    fn begun(parts: &[&[u8]]) -> (tempfile::TempDir, Shelf) {
-        let (dir, shelf) = Shelf::with_bucket("b");
-        begin(&shelf, parts);
-        (dir, shelf)
-    }
-
-    fn begin(shelf: &Shelf, parts: &[&[u8]]) {
-        let meta = ObjectMeta { key: "k".to_owned(), ..ObjectMeta::default() };
-        let options = WriteOptions { attributes: encode(&meta), ..WriteOptions::default() };
-        shelf.note(&layout::upload("b", UPLOAD), options).unwrap();
-        for (number, part) in (1..).zip(parts) {
-            put(shelf, &layout::part("b", UPLOAD, number), part);
-        }
-    }
-
-    /// What a client asks for that has seen the parts that there are.
-    fn asked(shelf: &Shelf) -> CompleteMultipartUploadInput {
-        let mut parts = Vec::new();
-        shelf
-            .each(&layout::parts("b", UPLOAD), None, |entry| {
-                let ListEntry::File(stat) = entry else { return Ok(()) };
-                parts.push(CompletedPart {
-                    part_number: stat.name[stat.name.len() - 5..].parse().ok(),
-                    e_tag: Some(ETag::Strong(Object::of(stat)?.etag())),
-                    ..CompletedPart::default()
-                });
-                Ok(())
-            })
-            .unwrap();
-        let named = CompletedMultipartUpload { parts: Some(parts) };
-        let mut input = CompleteMultipartUploadInput::default();
-        (input.bucket, input.key) = ("b".to_owned(), "k".to_owned());
-        (input.upload_id, input.multipart_upload) = (UPLOAD.to_owned(), Some(named));
-        input
-    }
-
-    fn completion(shelf: &Shelf) -> Completion {
-        shelf.prepare(asked(shelf)).unwrap()
-    }
-
-    #[test]
-    fn upload_that_ended_meanwhile_does_not_become_an_object() {
-        let large = vec![7; PART_BYTES_MIN as usize];
-        for parts in [&[&b"only"[..]][..], &[&large, b"last"]] {
-            let (_dir, shelf) = begun(parts);
-            let late = completion(&shelf);
-            shelf.end_upload_note("b", UPLOAD).unwrap();
-            let refused = shelf.complete(late).unwrap_err();
-            assert_eq!(refused.code().as_str(), "NoSuchUpload");
-            assert!(shelf.object("b", "k").unwrap().is_none());
-        }
-    }
-
-    #[test]
-    fn part_that_was_put_anew_meanwhile_is_not_taken_for_the_one_that_was_named() {
-        let large = vec![7; PART_BYTES_MIN as usize];
-        for parts in [&[&b"only"[..]][..], &[&large, b"last"]] {
-            let (_dir, shelf) = begun(parts);
-            let late = completion(&shelf);
-            put(&shelf, &layout::part("b", UPLOAD, 1), b"another");
-            let refused = shelf.complete(late).unwrap_err();
-            assert_eq!(refused.code().as_str(), "InvalidPart");
-            assert!(shelf.object("b", "k").unwrap().is_none());
-        }
-        let (_dir, shelf) = begun(&[b"only"]);
-        shelf.complete(completion(&shelf)).unwrap();
-        assert_eq!(shelf.files.read(&layout::object("b", "k")).unwrap().unwrap(), b"only");
-    }
-
-    /// Where the answer was lost the client asked again, and was told that there was no such upload.
-    #[test]
-    fn completing_again_is_answered_as_the_first_time_until_the_object_is_another() {
-        let large = vec![7; PART_BYTES_MIN as usize];
-        for parts in [&[&b"only"[..]][..], &[&large, b"last"]] {
-            let (_dir, shelf) = begun(parts);
-            let named = asked(&shelf);
-            let mut others = asked(&shelf);
-            let of_others = others.multipart_upload.as_mut().unwrap().parts.as_mut().unwrap();
-            of_others[0].e_tag = Some(strong("0".repeat(32)));
-            let (late, first) = (completion(&shelf), completion(&shelf));
-            let first = shelf.complete(first).unwrap();
-            let object = shelf.object("b", "k").unwrap().unwrap();
-            assert_eq!(first.e_tag, Some(object.tag()));
-            // Both were sent before the first was done.
-            assert_eq!(shelf.complete(late).unwrap().e_tag, first.e_tag);
-            let condition = Some(s3s::dto::ETagCondition::Any);
-            let again = CompleteMultipartUploadInput { if_none_match: condition, ..named.clone() };
-            let again = shelf.complete(shelf.prepare(again).unwrap()).unwrap();
-            assert_eq!((again.e_tag, again.location), (first.e_tag, first.location));
-            assert_eq!(shelf.object("b", "k").unwrap().unwrap().stat.version, object.stat.version);
-
-            let refused = |input| shelf.prepare(input).err().unwrap().code().as_str().to_owned();
-            assert_eq!(refused(others), "NoSuchUpload");
-            let mut of_another = named.clone();
-            of_another.upload_id = UPLOAD.replace('0', "f");
-            assert_eq!(refused(of_another), "NoSuchUpload");
-            put(&shelf, &layout::object("b", "k"), b"another");
-            assert_eq!(refused(named), "NoSuchUpload");
-        }
-    }
-
-    /// The disk was full when the note was to be taken away: the answer was 507, though the object was
-    /// there.
-    #[test]
-    fn object_that_shows_is_told_though_the_upload_could_not_be_taken_away() {
-        use std::sync::Arc;
-        use tallybook::Resources;
-        use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
-        use tallybook::vfs::{MemoryFileSystem, SystemClock};
-        use tallybook_files::{
-            CreateOptions, Durability, FileStore, OpenOptions, resource_options,
-        };
-
-        let mut untidy = 0;
-        for ordinal in 1.. {
-            let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
-            let clock = Arc::new(SystemClock::default());
-            let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
-            let durability = Durability::Sync;
-            let options = OpenOptions { durability, background: false, ..OpenOptions::default() };
-            let create = CreateOptions::default();
-            let files = FileStore::create_with("/files", create, options, resources).unwrap();
-            let shelf = Shelf::over(files, "b");
-            begin(&shelf, &[b"only"]);
-            let due = completion(&shelf);
-            let fault = Fault::errno(28).class(OperationClass::Syncs).sticky();
-            fs.fail_at(fs.operation_count() + ordinal, fault);
-            let answered = shelf.complete(due);
-            let is_there = shelf.object("b", "k").unwrap().is_some();
-            assert_eq!(answered.is_ok(), is_there, "{ordinal}: {answered:?}");
-            if fs.fired() == 0 {
-                break;
-            }
-            let note = layout::upload("b", UPLOAD);
-            if is_there && shelf.files.stat(&note).unwrap().is_some() {
-                // Nothing is made of it again, whatever comes under the key.
-                let refused = shelf.need_upload("b", "k", UPLOAD).err().unwrap();
-                assert_eq!(refused.code().as_str(), "NoSuchUpload");
-                untidy += 1;
-            }
-        }
-        assert!(untidy > 0);
-    }
-
-    /// A kill left the note, and an old request to complete the upload put its parts in the place of what came
-    /// after it.
-    #[test]
-    fn upload_that_was_completed_before_a_kill_does_not_replace_what_came_after_it() {
-        let large = vec![7; PART_BYTES_MIN as usize];
-        let (_dir, shelf) = begun(&[&large, b"last"]);
-        let named = asked(&shelf);
-        let due = completion(&shelf);
-        let Work::Due { meta, condition, parts } = due.work else { panic!("nothing was made") };
-        // Up to where it is killed.
-        shelf.make(&due.asked, *meta, condition, &parts).unwrap();
-        let shelf = Shelf::new(shelf.files.clone(), shelf.memory.clone(), 2);
-        shelf.find_completed().unwrap();
-        put(&shelf, &layout::object("b", "k"), b"newer");
-        let refused = shelf.prepare(named).err().unwrap();
-        assert_eq!(refused.code().as_str(), "NoSuchUpload");
-        assert_eq!(shelf.sweep(0, 7, &|| false).unwrap().uploads, 1);
-        assert!(!shelf.is_completed(UPLOAD));
-        assert_eq!(shelf.files.stat(&layout::upload("b", UPLOAD)).unwrap(), None);
-        assert_eq!(shelf.files.stat(&layout::part("b", UPLOAD, 1)).unwrap(), None);
-    }
-
-    /// A kill left the note of an upload whose object was there: it stayed for as long as one that nobody
-    /// completes, and so did its parts.
-    #[test]
-    fn sweep_takes_an_upload_that_its_object_was_made_of() {
-        let (_dir, shelf) = begun(&[b"only"]);
-        let note = layout::upload("b", UPLOAD);
-        let kept = shelf.files.stat(&note).unwrap().unwrap();
-        assert_eq!(shelf.sweep(kept.written_at_ms, 7, &|| false).unwrap().uploads, 0);
-        shelf.complete(completion(&shelf)).unwrap();
-        let options = WriteOptions { attributes: kept.attributes, ..WriteOptions::default() };
-        shelf.note(&note, options).unwrap();
-        put(&shelf, &layout::part("b", UPLOAD, 2), b"left");
-        assert_eq!(shelf.sweep(kept.written_at_ms, 7, &|| false).unwrap().uploads, 1);
-        assert_eq!(shelf.files.stat(&note).unwrap(), None);
-        assert_eq!(shelf.files.stat(&layout::part("b", UPLOAD, 2)).unwrap(), None);
-        assert!(shelf.object("b", "k").unwrap().is_some());
-    }
-
-    /// What could not be taken away, asking again takes.
-    #[test]
-    fn completing_again_ends_the_upload_whose_note_was_left() {
-        let (_dir, shelf) = begun(&[b"only"]);
-        let named = asked(&shelf);
-        let note = layout::upload("b", UPLOAD);
-        let kept = shelf.files.stat(&note).unwrap().unwrap().attributes;
-        shelf.complete(completion(&shelf)).unwrap();
-        let options = WriteOptions { attributes: kept, ..WriteOptions::default() };
-        shelf.note(&note, options).unwrap();
-        shelf.complete(shelf.prepare(named).unwrap()).unwrap();
-        assert_eq!(shelf.files.stat(&note).unwrap(), None);
-    }
 
     /// 1,000 uploads of keys of a kibibyte were 6 MB of which nothing was counted.
     #[test]
