@@ -66,6 +66,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether something could not be read, or is not what was written.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Error::Corruption { .. } | Error::Io { op: "read", .. })
+    }
+
     /// An `Io` or, where the system says that space is out, a `NoSpace` error.
     pub fn io(op: &'static str, path: &Path, source: io::Error) -> Error {
         match source.kind() {

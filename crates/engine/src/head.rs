@@ -88,13 +88,16 @@ pub enum BodyRef<'a> {
 }
 
 impl BodyRef<'_> {
-    /// Bytes of the value, wherever it is.
-    pub fn value_bytes(&self) -> u64 {
-        match self {
+    /// About what an entry of the key with this body takes, its value included, wherever that is.
+    pub fn weight(&self, user_key: &[u8]) -> u64 {
+        /// Bytes of an entry besides its key and its value.
+        const OVERHEAD_BYTES: u64 = 16;
+        let value_bytes = match self {
             BodyRef::Inline(value) => value.len() as u64,
             BodyRef::Ref(pointer) => u64::from(pointer.length),
             BodyRef::Delete => 0,
-        }
+        };
+        user_key.len() as u64 + value_bytes + OVERHEAD_BYTES
     }
 }
 

@@ -51,7 +51,7 @@ impl<'a> KeyWalk<'a> {
                     self.is_at_last = false;
                     continue;
                 }
-                Err(error) if is_unreadable(&error) => self.is_whole = false,
+                Err(error) if error.is_damage() => self.is_whole = false,
                 Err(other) => return Err(other.into()),
             }
             let store = self.store;
@@ -98,12 +98,6 @@ pub(crate) fn each_entry(store: &Store, visit: &mut Visit<'_>) -> Result<bool> {
     Ok(are_values_whole && walk.is_whole())
 }
 
-/// Whether it is a part of a store that is damaged, or that the disk could not read.
-pub(crate) fn is_unreadable(error: &tallybook::Error) -> bool {
-    use tallybook::Error::{Corruption, Io};
-    matches!(error, Corruption { .. } | Io { op: "read", .. })
-}
-
 /// Reads what the disk could not at first again.
 fn twice<T>(mut read: impl FnMut() -> tallybook::Result<T>) -> tallybook::Result<T> {
     match read() {
@@ -115,7 +109,7 @@ fn twice<T>(mut read: impl FnMut() -> tallybook::Result<T>) -> tallybook::Result
 /// What was read, if it could be.
 fn readable<T>(read: tallybook::Result<Option<T>>) -> Result<Option<T>> {
     match read {
-        Err(error) if is_unreadable(&error) => Ok(None),
+        Err(error) if error.is_damage() => Ok(None),
         read => Ok(read?),
     }
 }

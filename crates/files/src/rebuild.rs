@@ -14,7 +14,7 @@ use tallybook::{Durability, Options, Resources, ScanOptions, Store, WriteBatch, 
 
 use crate::buckets::{Bucket, Buckets, catalogue_options};
 use crate::core::{KnownFrom, decode_known_entry};
-use crate::entries::{each_entry, is_unreadable};
+use crate::entries::each_entry;
 use crate::error::{Error, Result};
 use crate::figures::{Figures, NUMBER_MAX};
 use crate::key_layout::{self, key};
@@ -96,7 +96,7 @@ pub(crate) fn rebuild(
 
 /// A bucket that has been made; `None` if the disk can't read it.
 pub(crate) fn open_twice(buckets: &Buckets, bucket: u8) -> Result<Option<Bucket>> {
-    let is_unread = |error: &Error| matches!(error, Error::Engine(error) if is_unreadable(error));
+    let is_unread = |error: &Error| matches!(error, Error::Engine(error) if error.is_damage());
     match buckets.get(bucket) {
         Err(error) if is_unread(&error) => {}
         opened => return opened.map(Some),

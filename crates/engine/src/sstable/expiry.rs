@@ -14,9 +14,6 @@ use crate::sstable::reader::Table;
 const BLOCKS: usize = 32;
 const ENTRIES_PER_BLOCK: usize = 8;
 
-/// Bytes of an entry besides its key and its value.
-const OVERHEAD_BYTES: u64 = 16;
-
 /// So much of a table has to have expired, as a divisor: its dead bytes are a quarter of its live ones then.
 const SHARE: u64 = 5;
 
@@ -70,8 +67,7 @@ impl Table {
                 0 => u64::MAX,
                 at_ms => at_ms,
             };
-            let bytes = iter.user_key().len() as u64 + entry.body.value_bytes() + OVERHEAD_BYTES;
-            sampled.push((expires_at_ms, bytes));
+            sampled.push((expires_at_ms, entry.body.weight(iter.user_key())));
             iter.next()?;
         }
         Ok(())

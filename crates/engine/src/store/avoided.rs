@@ -13,11 +13,6 @@ use crate::error::Error;
 /// The longest wait.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
-/// Whether something could not be read, or is not what was written.
-pub(super) fn is_damage(error: &Error) -> bool {
-    matches!(error, Error::Corruption { .. } | Error::Io { op: "read", .. })
-}
-
 #[derive(Debug)]
 struct Entry<T> {
     what: T,
@@ -71,8 +66,11 @@ impl<T: PartialEq + Clone> Avoided<T> {
     pub(super) fn end_due(&self, now_ns: u64) -> bool {
         let mut entries = self.0.lock();
         entries.retain(|entry| entry.retry_at_ns.is_some() || entry.patience.is_fresh(now_ns));
-        let is_due = |entry: &mut Entry<T>| entry.retry_at_ns.take_if(|at| *at <= now_ns).is_some();
-        entries.iter_mut().filter_map(|entry| is_due(entry).then_some(())).count() > 0
+        let mut any = false;
+        for entry in entries.iter_mut() {
+            any |= entry.retry_at_ns.take_if(|at| *at <= now_ns).is_some();
+        }
+        any
     }
 
     /// Forgets what is well, or gone.

@@ -49,11 +49,13 @@ impl Inner {
         let mut copy = |place| self.copy_live(&state, &picked, &snapshots, place, &mut trace);
         let copied = match copy(Where::LessIs) {
             // A damaged record may be of dead values.
-            Err(failed) if failed.is_damage() && failed.concerns.is_empty() => copy(Where::Tables),
+            Err(failed) if failed.error.is_damage() && failed.concerns.is_empty() => {
+                copy(Where::Tables)
+            }
             copied => copied,
         };
         let collected = match copied {
-            Err(failed) if failed.is_damage() && !failed.concerns.is_empty() => {
+            Err(failed) if failed.error.is_damage() && !failed.concerns.is_empty() => {
                 self.leave_out(&failed, &state);
                 return Ok(true);
             }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::avoided::is_damage;
 use super::inner::Inner;
 use super::stats::add;
 use super::tree::table_meta;
@@ -79,7 +78,7 @@ impl Inner {
                 let merged = self.merge(&merge, &snapshots, &mut trace);
                 let is_manual = options.manual.is_some();
                 match merged {
-                    Err(error) if !is_manual && is_damage(&error) => self.avoid(&merge, &error),
+                    Err(error) if !is_manual && error.is_damage() => self.avoid(&merge, &error),
                     merged => merged?,
                 }
                 return Ok(Compacted::Job(merge.slice.end));

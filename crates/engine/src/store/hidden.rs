@@ -25,9 +25,6 @@ const PLACES_MIN: usize = 8;
 const PLACES_MAX: usize = 32;
 const ENTRIES_PER_PLACE: usize = 8;
 
-/// Bytes of an entry besides its key and its value.
-const OVERHEAD_BYTES: u64 = 16;
-
 impl Inner {
     /// As `hidden`, looked into once for each version, and again when more of a table has expired. What can't be
     /// read is for a merge to tell of, so it counts as hidden. Requires: of one version always with the same
@@ -88,7 +85,7 @@ impl Inner {
                 sampled += 1;
                 let mut add = |body: &BodyRef<'_>| {
                     hidden.entries += 1;
-                    hidden.bytes += user_key.len() as u64 + body.value_bytes() + OVERHEAD_BYTES;
+                    hidden.bytes += body.weight(user_key);
                 };
                 if !entry.is_live(now_ms) {
                     add(&entry.body);

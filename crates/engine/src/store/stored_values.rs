@@ -13,7 +13,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::avoided::is_damage;
 use super::state::{ReadState, SegmentEntry};
 use crate::error::{Error, Result};
 use crate::head::{BodyRef, ValuePointer};
@@ -58,13 +57,6 @@ pub(super) struct Failed {
     /// The segments whose live values are not all known, or can't all be read. None where records were looked
     /// at: the tables may tell, and what could not be read may be dead.
     pub(super) concerns: Vec<u64>,
-}
-
-impl Failed {
-    /// Whether something could not be read, or is not what was written.
-    pub(super) fn is_damage(&self) -> bool {
-        is_damage(&self.error)
-    }
 }
 
 impl From<Error> for Failed {
