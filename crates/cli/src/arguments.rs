@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Inspect(InspectArguments),
     /// Read everything and check every checksum; exits 5 if anything is damaged
     Verify(VerifyArguments),
+    /// Save what is whole of a damaged store in a new one; the old one is only read. Exits 5 if anything is missing
+    Salvage(SalvageArguments),
     /// Make a consistent, openable copy in a new directory of the same file system
     Checkpoint(CheckpointArguments),
     /// Merge the tree to its bottom level and collect the journal's dead space
@@ -298,6 +300,29 @@ pub(crate) struct VerifyArguments {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+/// Arguments of `salvage`.
+#[derive(Debug, Args)]
+#[command(after_help = SALVAGE_HELP)]
+pub(crate) struct SalvageArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+    /// The new store's directory, which must not exist, or be empty
+    pub(crate) dir: PathBuf,
+    /// Take all that can be read: also what may be an older value than the last, or may have been deleted
+    #[arg(long)]
+    pub(crate) everything: bool,
+    /// Print an object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const SALVAGE_HELP: &str = "\
+For a store that can't be opened, or of which a part can't be read: first see whether a backup has it all.
+What is taken has the number, the time, the expiry and the attributes that it had. Every key has the value that it had
+last, or when the first write that is missing in the journal was made; a key of which a later write may be lost is left
+out, and named. With --everything such keys are taken too, and what stands in the journal behind what is missing.
+There must be room for another copy. What the new store lacks stays in the old one, so keep it.";
 
 /// Arguments of `checkpoint`.
 #[derive(Debug, Args)]

@@ -57,6 +57,7 @@ fn run(command: Command) -> anyhow::Result<exit::Exit> {
         Command::Stats(arguments) => verbs::stats::stats(&arguments),
         Command::Inspect(arguments) => verbs::inspect::inspect(&arguments),
         Command::Verify(arguments) => verbs::maintain::verify(&arguments),
+        Command::Salvage(arguments) => verbs::salvage::salvage(&arguments),
         Command::Checkpoint(arguments) => verbs::maintain::checkpoint(&arguments),
         Command::Compact(arguments) => verbs::maintain::compact(&arguments),
         Command::Profile(arguments) => verbs::profile::profile(&arguments),

@@ -46,6 +46,7 @@ pub mod resources;
 // The store.
 pub mod store;
 pub mod inspect;
+pub mod salvage;
 
 pub use batch::WriteBatch;
 pub use error::{Error, Result};

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use serde_json::json;
-use tallybook::store::VerifyReport;
+use tallybook::store::{Damage, VerifyReport};
 
 use crate::arguments::{CheckpointArguments, CompactArguments, VerifyArguments};
 use crate::exit::{Exit, found};
@@ -48,22 +48,32 @@ pub(crate) fn compact(arguments: &CompactArguments) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
+/// Damaged places, as JSON has them.
+pub(crate) fn damage_as_json(damage: &[Damage]) -> Vec<serde_json::Value> {
+    let place = |damage: &Damage| {
+        let file = damage.file.display().to_string();
+        json!({ "file": file, "offset": damage.offset, "what": damage.what })
+    };
+    damage.iter().map(place).collect()
+}
+
+/// Damaged places, a line each.
+pub(crate) fn write_damage(out: &mut Output, damage: &[Damage]) -> std::io::Result<()> {
+    for damage in damage {
+        let file = escape(damage.file.as_os_str().as_encoded_bytes());
+        writeln!(out, "damaged: {file} at byte {}: {}", damage.offset, damage.what)?;
+    }
+    Ok(())
+}
+
 fn as_json(report: &VerifyReport) -> serde_json::Value {
-    let damage: Vec<_> = report
-        .damage
-        .iter()
-        .map(|damage| {
-            let file = damage.file.display().to_string();
-            json!({ "file": file, "offset": damage.offset, "what": damage.what })
-        })
-        .collect();
     json!({
         "tables": report.tables,
         "segments": report.segments,
         "entries": report.entries,
         "values": report.values,
         "bytes": report.bytes,
-        "damage": damage,
+        "damage": damage_as_json(&report.damage),
     })
 }
 
@@ -74,10 +84,7 @@ fn write_text(out: &mut Output, report: &VerifyReport) -> std::io::Result<()> {
         "checked {tables} tables with {entries} entries, {segments} segments with {values} \
          values, {bytes} bytes"
     )?;
-    for damage in damage {
-        let file = escape(damage.file.as_os_str().as_encoded_bytes());
-        writeln!(out, "damaged: {file} at byte {}: {}", damage.offset, damage.what)?;
-    }
+    write_damage(out, damage)?;
     match damage.len() {
         0 => writeln!(out, "no damage"),
         count => writeln!(out, "{count} damaged places"),

@@ -9,6 +9,7 @@ pub(crate) mod stats;
 pub(crate) mod stages;
 pub(crate) mod inspect;
 pub(crate) mod maintain;
+pub(crate) mod salvage;
 pub(crate) mod profile;
 pub(crate) mod files;
 pub(crate) mod lab;

@@ -19,6 +19,7 @@ fn help_names_every_command_and_every_exit_code() {
         "stats",
         "inspect",
         "verify",
+        "salvage",
         "checkpoint",
         "compact",
         "files",

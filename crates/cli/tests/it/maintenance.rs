@@ -163,3 +163,32 @@ fn compaction_changes_no_answer() {
     assert_eq!(dir.verb(&["scan", "--json"]).success().stdout, before);
     dir.verb(&["verify"]).success();
 }
+
+#[test]
+fn salvage_saves_what_is_whole_of_a_store_that_does_not_open() {
+    let dir = filled();
+    dir.verb(&["compact"]).success();
+    let new = dir.data().with_file_name("new");
+    let salvage = |arguments: &[&str]| {
+        run(tallybook().args(["salvage", "--data"]).arg(dir.data()).arg(&new).args(arguments))
+    };
+    let whole = salvage(&["--json"]).success().json();
+    assert_eq!((&whole["keys"], &whole["doubtful"]), (&5.into(), &0.into()));
+    assert_eq!(salvage(&[]).code, Some(2), "it is there already");
+    fs::remove_dir_all(&new).unwrap();
+    // The footer of each table.
+    for (path, _) in files(&dir).iter().filter(|(_, kind)| matches!(kind, FileKind::Table(_))) {
+        let mut bytes = fs::read(path).unwrap();
+        let at = bytes.len() - 20;
+        bytes[at] ^= 1;
+        fs::write(path, bytes).unwrap();
+    }
+    assert_eq!(dir.verb(&["get", "a"]).code, Some(5));
+    let text = salvage(&["--everything"]);
+    assert_eq!(text.code, Some(5));
+    for part in ["damaged: ", "lost are writes to keys from", "in doubt: a: ", "saved "] {
+        assert!(text.text().contains(part), "{part} in {}", text.text());
+    }
+    let get = run(tallybook().args(["get", "a", "--data"]).arg(&new)).success();
+    assert_eq!(get.stdout, b"a".repeat(20_000));
+}

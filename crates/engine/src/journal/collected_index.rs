@@ -119,6 +119,15 @@ impl CollectedIndex {
     }
 }
 
+impl IntoIterator for CollectedIndex {
+    type Item = (u64, Arc<MovedValues>);
+    type IntoIter = std::collections::btree_map::IntoIter<u64, Arc<MovedValues>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.segments.into_iter()
+    }
+}
+
 pub(super) fn decode_index(meta: &[u8], count: u32) -> Option<Vec<(ValuePlace, u64)>> {
     let mut fields = Decoder::new(meta);
     let mut places: Vec<(ValuePlace, u64)> =

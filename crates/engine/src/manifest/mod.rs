@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use inspect::inspect;
-pub use recover::{RecoveredManifest, recover};
+pub use recover::{RecoveredManifest, recover, recover_file};
 
 use crate::error::{Error, Result};
 use crate::file_name;

@@ -38,12 +38,17 @@ pub fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<Option<RecoveredManife
     let Some(number) = record::parse_current(&contents) else {
         return Err(Error::corruption(&current, 0, "does not name a manifest"));
     };
+    recover_file(fs, dir, number).map(Some)
+}
+
+/// Reads the manifest with this number, whether it is the live one or not.
+pub fn recover_file(fs: &dyn FileSystem, dir: &Path, number: u64) -> Result<RecoveredManifest> {
     let path = file_name::manifest(dir, number);
     let Some(bytes) = read(fs, &path)? else {
         return Err(Error::corruption(&path, 0, "CURRENT names this manifest, and it is missing"));
     };
     check_header(&path, &bytes, number)?;
-    fold(&path, &bytes, number).map(Some)
+    fold(&path, &bytes, number)
 }
 
 /// The contents of a file; `None` when there is none.

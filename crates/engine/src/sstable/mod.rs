@@ -23,6 +23,7 @@ mod reader;
 mod iter;
 mod expiry;
 mod verify;
+mod salvage;
 mod inspect;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -36,4 +37,5 @@ pub use iter::TableIter;
 pub(crate) use point_index::{Candidates, PointIndex};
 pub use properties::{Properties, SegmentRef};
 pub use reader::Table;
+pub use salvage::SalvagedTable;
 pub use verify::Damage;

@@ -325,7 +325,7 @@ impl Table {
     }
 }
 
-fn open_source(
+pub(super) fn open_source(
     files: &Arc<FileCache>,
     path: PathBuf,
     file_bytes: u64,
@@ -355,7 +355,7 @@ fn open_source(
     Ok((source, file))
 }
 
-fn read_footer(source: &TableSource, number: u64, file_bytes: u64) -> Result<Footer> {
+pub(super) fn read_footer(source: &TableSource, number: u64, file_bytes: u64) -> Result<Footer> {
     let offset = file_bytes - FOOTER_BYTES as u64;
     let bytes = source.bare(offset, FOOTER_BYTES)?;
     let bytes = bytes[..].try_into().expect("as many bytes as were asked for");
@@ -368,7 +368,11 @@ fn read_footer(source: &TableSource, number: u64, file_bytes: u64) -> Result<Foo
     Ok(footer)
 }
 
-fn read_properties(source: &TableSource, footer: &Footer, file_bytes: u64) -> Result<Properties> {
+pub(super) fn read_properties(
+    source: &TableSource,
+    footer: &Footer,
+    file_bytes: u64,
+) -> Result<Properties> {
     let section = source.section(footer.properties)?;
     let mut decoder = Decoder::new(&section);
     Properties::decode(&mut decoder)

@@ -8,6 +8,7 @@ mod collection;
 mod disk_full;
 mod figures;
 mod recently_read;
+mod salvage;
 mod scans;
 mod sharing;
 mod snapshots;

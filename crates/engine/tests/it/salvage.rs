@@ -1,0 +1,482 @@
+//! What `salvage` saves of stores of which something can't be read: never a value that a key didn't have last,
+//! unless everything was asked for, and then never one that it never had.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tallybook::salvage::{Doubt, SalvageReport, Wanted, salvage_with};
+use tallybook::vfs::{CrashMode, FileSystem, ManualClock, MemoryFileSystem};
+use tallybook::{Error, Options, ResourceOptions, Resources, Store, WriteOptions};
+
+const FROM: &str = "/s";
+const TO: &str = "/new";
+
+fn resources(fs: &MemoryFileSystem) -> Arc<Resources> {
+    let clock = Arc::new(ManualClock::at_ms(1_000));
+    Resources::inline(ResourceOptions::default(), Arc::new(fs.clone()), clock)
+}
+
+/// Small files, so that there are many.
+fn options() -> Options {
+    Options {
+        memtable_bytes: 64 << 10,
+        table_bytes: 16 << 10,
+        block_bytes: 512,
+        segment_bytes_min: 64 << 10,
+        segment_bytes_max: 64 << 10,
+        ..Options::default()
+    }
+}
+
+fn open(fs: &MemoryFileSystem, dir: &str) -> Store {
+    Store::open_with(dir, options(), resources(fs)).unwrap()
+}
+
+fn salvage(fs: &MemoryFileSystem, wanted: Wanted) -> Result<SalvageReport, Error> {
+    let (from, to) = (Path::new(FROM), Path::new(TO));
+    salvage_with(from, to, wanted, &options(), &resources(fs), &mut |_, _| {})
+}
+
+/// All pairs of the store that was saved, each of which must be readable, and its figures be right.
+fn saved(fs: &MemoryFileSystem) -> BTreeMap<Bytes, Bytes> {
+    let store = open(fs, TO);
+    let report = store.verify(&mut |_, _| {}).unwrap();
+    assert!(report.damage.is_empty(), "{:?}", report.damage);
+    let pairs = store.range(Default::default()).unwrap().map(|pair| pair.unwrap());
+    let pairs: BTreeMap<Bytes, Bytes> = pairs.map(|pair| (pair.key, pair.value)).collect();
+    for (key, value) in &pairs {
+        assert_eq!(store.get(key).unwrap().as_ref(), Some(value));
+    }
+    // It is a store as any other: what it holds is overwritten, merged and collected.
+    for key in pairs.keys() {
+        store.put(key, b"another").unwrap();
+    }
+    store.compact(None, None, &mut |_, _| {}).unwrap();
+    assert_eq!(store.range(Default::default()).unwrap().count(), pairs.len());
+    store.close().unwrap();
+    pairs
+}
+
+fn paths(fs: &MemoryFileSystem, extension: &str) -> Vec<PathBuf> {
+    let names = fs.list(Path::new(FROM)).unwrap().into_iter();
+    let mut paths: Vec<PathBuf> = names
+        .filter(|name| name.contains(extension))
+        .map(|name| Path::new(FROM).join(name))
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn flip(fs: &MemoryFileSystem, path: &Path, offset: u64) {
+    let file = fs.open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x40], offset).unwrap();
+}
+
+fn contents(fs: &MemoryFileSystem, path: &Path) -> Vec<u8> {
+    let file = fs.open_read(path).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// Damages every place of any file of the kind that holds `needle`; there must be one.
+fn flip_in(fs: &MemoryFileSystem, extension: &str, needle: &[u8]) {
+    let mut found = 0;
+    for path in paths(fs, extension) {
+        let bytes = contents(fs, &path);
+        for at in (0..bytes.len()).filter(|&at| bytes[at..].starts_with(needle)) {
+            flip(fs, &path, at as u64 + needle.len() as u64 / 2);
+            found += 1;
+        }
+    }
+    assert!(found > 0);
+}
+
+fn key(at: u32) -> Bytes {
+    Bytes::from(format!("key{at:05}"))
+}
+
+/// Small values for even keys, large ones for odd.
+fn value(at: u32, generation: u32) -> Bytes {
+    let bytes = if at.is_multiple_of(2) { 60 } else { 3_000 };
+    Bytes::from(format!("<{at}.{generation}>").repeat(bytes / 6))
+}
+
+/// 400 keys in tables, every fourth of them overwritten later, every tenth deleted; closed.
+fn filled(fs: &MemoryFileSystem) -> BTreeMap<Bytes, Bytes> {
+    let store = open(fs, FROM);
+    let mut expected = BTreeMap::new();
+    for at in 0..400 {
+        store.put(&key(at), &value(at, 0)).unwrap();
+        expected.insert(key(at), value(at, 0));
+    }
+    store.compact(None, None, &mut |_, _| {}).unwrap();
+    for at in (0..400).step_by(4) {
+        store.put(&key(at), &value(at, 1)).unwrap();
+        expected.insert(key(at), value(at, 1));
+    }
+    for at in (0..400).step_by(10) {
+        store.delete(&key(at)).unwrap();
+        expected.remove(&key(at));
+    }
+    store.flush().unwrap();
+    store.close().unwrap();
+    expected
+}
+
+#[test]
+fn a_sound_store_is_saved_whole_with_all_that_is_known_of_its_values() {
+    let fs = MemoryFileSystem::new();
+    let mut expected = filled(&fs);
+    let store = open(&fs, FROM);
+    let with = WriteOptions {
+        expires_at_ms: 9_999,
+        attributes: Bytes::from("kind=7"),
+        ..WriteOptions::default()
+    };
+    for (name, value) in [("large", vec![7; 5_000]), ("small", vec![8; 50])] {
+        store.put_with(name.as_bytes(), &value, &with).unwrap();
+        expected.insert(Bytes::from(name), value.into());
+    }
+    let gone = WriteOptions { expires_at_ms: 900, ..WriteOptions::default() };
+    store.put_with(b"expired", b"value", &gone).unwrap();
+    store.delete_range(b"key00100", b"key00200").unwrap();
+    expected.retain(|name, _| !(key(100)..key(200)).contains(name));
+    let heads: Vec<_> =
+        store.range_heads(Default::default()).unwrap().map(Result::unwrap).collect();
+    let last_seqno = store.stats().last_seqno;
+    // Not closed: much of it stands in the log alone.
+    let crashed = fs.image().crash(CrashMode::KeepAll, 1);
+
+    let before: Vec<_> = paths(&crashed, "").iter().map(|path| contents(&crashed, path)).collect();
+    let report = salvage(&crashed, Wanted::Certain).unwrap();
+    assert!(report.is_whole() && report.has_manifest, "{report:?}");
+    assert_eq!(report.keys, expected.len() as u64);
+    let after: Vec<_> = paths(&crashed, "").iter().map(|path| contents(&crashed, path)).collect();
+    assert!(before == after, "the old store is only read");
+    let new = open(&crashed, TO);
+    let new_heads: Vec<_> =
+        new.range_heads(Default::default()).unwrap().map(Result::unwrap).collect();
+    assert!(new_heads == heads);
+    assert!(new.stats().last_seqno >= last_seqno, "no number is given out twice");
+    new.close().unwrap();
+    assert!(saved(&crashed) == expected);
+}
+
+#[test]
+fn a_damaged_point_index_or_properties_cost_nothing() {
+    let fs = MemoryFileSystem::new();
+    let expected = filled(&fs);
+    for path in paths(&fs, ".sst") {
+        let end = contents(&fs, &path).len();
+        let footer = contents(&fs, &path)[end - 80..].to_vec();
+        let offset = |at: usize| u64::from_le_bytes(footer[at..at + 8].try_into().unwrap());
+        flip(&fs, &path, offset(24));
+        flip(&fs, &path, offset(36) + 3);
+    }
+    assert!(matches!(
+        Store::open_with(FROM, options(), resources(&fs)),
+        Err(Error::Corruption { .. })
+    ));
+    let report = salvage(&fs, Wanted::Certain).unwrap();
+    assert!(!report.is_whole() && report.doubtful + report.unreadable == 0, "{report:?}");
+    assert!(saved(&fs) == expected);
+}
+
+/// The newest writes to some keys stand in a block that can't be read: what is below them is not their value.
+#[test]
+fn what_a_lost_block_may_have_overwritten_is_left_out_and_named() {
+    let fs = MemoryFileSystem::new();
+    let expected = filled(&fs);
+    flip_in(&fs, ".sst", &value(204, 1));
+    let report = salvage(&fs, Wanted::Certain).unwrap();
+    assert!(report.doubtful > 0 && report.damage.len() == 1, "{report:?}");
+    let found = saved(&fs);
+    assert!(found.iter().all(|(key, value)| expected.get(key) == Some(value)));
+    let missing = expected.keys().filter(|key| !found.contains_key(*key)).count();
+    assert!(!found.contains_key(&key(204)) && missing < 100, "{missing}");
+    for key in expected.keys().filter(|key| !found.contains_key(*key)) {
+        let is_named =
+            report.named.iter().any(|(named, doubt)| named == key && *doubt == Doubt::MayBeOlder);
+        assert!(is_named, "{key:?}");
+    }
+
+    clear(&fs);
+    let report = salvage(&fs, Wanted::Everything).unwrap();
+    assert!(report.doubtful > 0);
+    let found = saved(&fs);
+    assert!(expected.keys().all(|key| found.contains_key(key)));
+    assert_eq!(
+        found[&key(204)],
+        value(204, 1),
+        "the journal has it still, though nobody can be sure"
+    );
+}
+
+/// Removes the new store.
+fn clear(fs: &MemoryFileSystem) {
+    for name in fs.list(Path::new(TO)).unwrap() {
+        fs.remove(&Path::new(TO).join(name)).unwrap();
+    }
+}
+
+/// Not even a footer is left of any table, but large values stand in the journal with their keys.
+#[test]
+fn values_of_lost_tables_are_found_in_the_journal() {
+    let fs = MemoryFileSystem::new();
+    let expected = filled(&fs);
+    for path in paths(&fs, ".sst") {
+        flip(&fs, &path, contents(&fs, &path).len() as u64 - 20);
+    }
+    let report = salvage(&fs, Wanted::Certain).unwrap();
+    assert_eq!((report.keys, report.damage.is_empty()), (0, false));
+    clear(&fs);
+    let report = salvage(&fs, Wanted::Everything).unwrap();
+    assert!(report.doubtful > 0, "{report:?}");
+    let found = saved(&fs);
+    let is_large = |(_, value): &(&Bytes, &Bytes)| value.len() > 1_024;
+    let large = expected.iter().filter(is_large);
+    assert!(large.clone().count() > 100);
+    assert!(large.clone().all(|(key, value)| found.get(key) == Some(value)));
+}
+
+#[test]
+fn a_damaged_value_never_gives_way_to_an_older_one() {
+    let fs = MemoryFileSystem::new();
+    let store = open(&fs, FROM);
+    store.put(b"key", &[1; 5_000]).unwrap();
+    store.put(b"other", &[2; 5_000]).unwrap();
+    store.flush().unwrap();
+    store.put(b"key", &[3; 5_000]).unwrap();
+    store.close().unwrap();
+    flip_in(&fs, ".journal", &[3; 5_000]);
+    for wanted in [Wanted::Certain, Wanted::Everything] {
+        let report = salvage(&fs, wanted).unwrap();
+        assert_eq!((report.keys, report.unreadable, report.doubtful), (1, 1, 0), "{report:?}");
+        assert!(matches!(&report.named[..], [(key, Doubt::Unreadable(_))] if key == "key"));
+        assert!(saved(&fs).contains_key(&b"other"[..]));
+        clear(&fs);
+    }
+}
+
+/// Writes of which one in the middle of the log can't be read.
+#[test]
+fn behind_a_hole_in_the_log_only_who_wants_everything_is_told() {
+    let fs = MemoryFileSystem::new();
+    let store = open(&fs, FROM);
+    store.put(b"a", b"first").unwrap();
+    store.flush().unwrap();
+    for (key, value) in [("b", "second"), ("a", "hidden by the hole"), ("c", "third")] {
+        store.put(key.as_bytes(), value.as_bytes()).unwrap();
+    }
+    store.sync().unwrap();
+    store.put(b"d", b"fourth").unwrap();
+    let fs = fs.image().crash(CrashMode::KeepAll, 1);
+    // The record's meta section, so that not even its key is known.
+    let (path, at) = paths(&fs, ".journal")
+        .into_iter()
+        .find_map(|path| {
+            let bytes = contents(&fs, &path);
+            let value = bytes.windows(18).position(|window| window == b"hidden by the hole")?;
+            Some((path, value as u64 - 5))
+        })
+        .unwrap();
+    flip(&fs, &path, at);
+    assert!(matches!(
+        Store::open_with(FROM, options(), resources(&fs)),
+        Err(Error::Corruption { .. })
+    ));
+
+    let report = salvage(&fs, Wanted::Certain).unwrap();
+    assert_eq!((report.keys, report.behind_hole, report.damage.len()), (2, 2, 1), "{report:?}");
+    let pair = |key: &'static str, value: &'static str| (Bytes::from(key), Bytes::from(value));
+    assert_eq!(saved(&fs), BTreeMap::from([pair("a", "first"), pair("b", "second")]));
+    clear(&fs);
+    let report = salvage(&fs, Wanted::Everything).unwrap();
+    assert_eq!((report.keys, report.behind_hole), (4, 2));
+    assert_eq!(saved(&fs)[&b"c"[..]], "third");
+}
+
+#[test]
+fn without_a_manifest_everything_must_be_asked_for() {
+    let fs = MemoryFileSystem::new();
+    let expected = filled(&fs);
+    let store = open(&fs, FROM);
+    store.put(b"in the log", b"alone").unwrap();
+    drop(store);
+    let crashed = fs.image().crash(CrashMode::KeepAll, 1);
+    // One manifest alone counts, whatever became of the file that names it.
+    crashed.remove(&Path::new(FROM).join("CURRENT")).unwrap();
+    assert!(salvage(&crashed, Wanted::Certain).unwrap().has_manifest);
+    clear(&crashed);
+    for path in paths(&crashed, "MANIFEST") {
+        crashed.remove(&path).unwrap();
+    }
+    assert!(matches!(salvage(&crashed, Wanted::Certain), Err(Error::InvalidArgument(_))));
+    let report = salvage(&crashed, Wanted::Everything).unwrap();
+    assert!(!report.has_manifest && !report.is_whole());
+    let mut found = saved(&crashed);
+    assert_eq!(found.remove(&b"in the log"[..]).unwrap(), "alone");
+    assert!(found == expected, "what tables know to be deleted does not come back");
+}
+
+#[test]
+fn values_of_a_collected_segment_without_an_index_are_found() {
+    let fs = MemoryFileSystem::new();
+    let store = open(&fs, FROM);
+    let mut expected = BTreeMap::new();
+    for at in 0..100 {
+        store.put(&key(at), &value(2 * at + 1, 0)).unwrap();
+        expected.insert(key(at), value(2 * at + 1, 0));
+    }
+    store.flush().unwrap();
+    // Every second value dies, without the tables being written anew that name the others.
+    for at in (0..100).step_by(2) {
+        store.delete(&key(at)).unwrap();
+        expected.remove(&key(at));
+    }
+    store.flush().unwrap();
+    store.compact(Some(b"key0009"), Some(b"key0009z"), &mut |_, _| {}).unwrap();
+    assert!(store.stats().collections > 0);
+    store.close().unwrap();
+    let mut damaged = 0;
+    for path in paths(&fs, ".journal") {
+        let bytes = contents(&fs, &path);
+        if bytes[12] == 2 {
+            let index = u64::from_le_bytes(bytes[40..48].try_into().unwrap());
+            flip(&fs, &path, index + 50);
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 0);
+    let report = salvage(&fs, Wanted::Certain).unwrap();
+    assert_eq!((report.unreadable, report.doubtful), (0, 0), "{report:?}");
+    assert!(saved(&fs) == expected);
+}
+
+#[test]
+fn who_has_it_open_or_what_is_there_is_not_touched() {
+    let fs = MemoryFileSystem::new();
+    let shared = resources(&fs);
+    let store = Store::open_with(FROM, options(), shared).unwrap();
+    store.put(b"key", b"value").unwrap();
+    assert!(matches!(salvage(&fs, Wanted::Certain), Err(Error::Locked { .. })));
+    store.close().unwrap();
+    fs.create_dir_all(Path::new(TO)).unwrap();
+    fs.create(&Path::new(TO).join("mine")).unwrap();
+    assert!(matches!(salvage(&fs, Wanted::Certain), Err(Error::InvalidArgument(_))));
+    assert_eq!(fs.list(Path::new(TO)).unwrap(), ["mine"]);
+    fs.remove(&Path::new(TO).join("mine")).unwrap();
+    // No room: nothing is left of the try, and another one works.
+    fs.set_capacity(Some(1 << 10));
+    assert!(salvage(&fs, Wanted::Certain).is_err());
+    fs.set_capacity(None);
+    salvage(&fs, Wanted::Certain).unwrap();
+    assert_eq!(saved(&fs).len(), 1);
+}
+
+/// A cheap sequence of numbers (xorshift, Marsaglia, 2003).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// Whether there was a moment at which all of these keys had these values, whatever others had.
+fn was_once(history: &[(Bytes, Option<Bytes>)], found: &BTreeMap<Bytes, Bytes>) -> bool {
+    let mut right: BTreeSet<&Bytes> = BTreeSet::new();
+    found.is_empty()
+        || history.iter().any(|(key, value)| {
+            match value.is_some() && found.get(key) == value.as_ref() {
+                true => right.insert(key),
+                false => right.remove(key),
+            };
+            right.len() == found.len()
+        })
+}
+
+/// Bytes of files are changed, or their ends cut off, anywhere.
+#[test]
+fn whatever_is_damaged_nothing_that_was_not_there_is_saved() {
+    let mut untouched = 0;
+    for seed in 1..=120 {
+        let mut numbers = Numbers(seed * 0x9e37_79b9);
+        let fs = MemoryFileSystem::new();
+        let store = open(&fs, FROM);
+        // What was written, `None` for a deletion.
+        let mut history: Vec<(Bytes, Option<Bytes>)> = Vec::new();
+        for _ in 0..numbers.below(3_000) {
+            let (at, write) = (numbers.below(120) as u32, numbers.below(1_000) as u32);
+            match numbers.below(200) {
+                0 => store.flush().unwrap(),
+                1 => store.compact(None, None, &mut |_, _| {}).unwrap(),
+                2..30 => {
+                    store.delete(&key(at)).unwrap();
+                    history.push((key(at), None));
+                }
+                30 => {
+                    store.delete_range(&key(at), &key(at + 9)).unwrap();
+                    history.extend((at..at + 9).map(|at| (key(at), None)));
+                }
+                _ => {
+                    store.put(&key(at), &value(at, write)).unwrap();
+                    history.push((key(at), Some(value(at, write))));
+                }
+            }
+        }
+        if seed % 2 == 0 {
+            store.close().unwrap();
+        }
+        let fs = fs.image().crash(CrashMode::KeepAll, seed);
+        let extensions = ["MANIFEST", ".journal", ".sst", "CURRENT", ".journal", ".sst"];
+        for _ in 0..=numbers.below(3) {
+            let paths = paths(&fs, extensions[numbers.below(6) as usize]);
+            let Some(path) = paths.get(numbers.below(paths.len().max(1) as u64) as usize) else {
+                continue;
+            };
+            let len = contents(&fs, path).len() as u64;
+            match numbers.below(10) {
+                0 => fs.open(path).unwrap().set_len(numbers.below(len)).unwrap(),
+                1 => fs.remove(path).unwrap(),
+                _ => (0..=numbers.below(4)).for_each(|_| flip(&fs, path, numbers.below(len))),
+            }
+        }
+        for wanted in [Wanted::Certain, Wanted::Everything] {
+            let report = match salvage(&fs, wanted) {
+                Ok(report) => report,
+                Err(Error::InvalidArgument(_)) if wanted == Wanted::Certain => continue,
+                Err(error) => panic!("seed {seed}: {error}"),
+            };
+            let found = saved(&fs);
+            assert_eq!(found.len() as u64, report.keys, "seed {seed}");
+            match wanted {
+                Wanted::Certain => {
+                    assert!(was_once(&history, &found), "seed {seed}: the store never was so");
+                }
+                Wanted::Everything => {
+                    let is_known = |(key, value): (&Bytes, &Bytes)| {
+                        history.iter().any(|(at, was)| at == key && was.as_ref() == Some(value))
+                    };
+                    assert!(found.iter().all(is_known), "seed {seed}: a key never had its value");
+                }
+            }
+            if report.is_whole() {
+                let last: BTreeMap<_, _> = history.iter().cloned().collect();
+                let last = last.into_iter().filter_map(|(key, value)| Some((key, value?)));
+                assert!(found == last.collect(), "seed {seed}: something is missing");
+                untouched += 1;
+            }
+            clear(&fs);
+        }
+    }
+    assert!(untouched < 200, "most damage is found: {untouched}");
+}
