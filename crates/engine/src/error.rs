@@ -84,6 +84,16 @@ impl Error {
         }
     }
 
+    /// An error of opening a file that a store names: where it is missing, that is damage.
+    pub fn of_opening(path: &Path, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::NotFound => {
+                Error::corruption(path, 0, "missing, though the store names it")
+            }
+            _ => Error::io("open", path, source),
+        }
+    }
+
     /// A `Corruption` error.
     pub fn corruption(file: &Path, offset: u64, what: impl Into<String>) -> Error {
         Error::Corruption { file: file.to_owned(), offset, what: what.into() }

@@ -156,8 +156,8 @@ impl Segment {
         }
     }
 
-    /// Opens a closed segment whose records end at `end`; `Corruption` when the header is damaged,
-    /// another's or of a newer version, or the file is shorter than `end`.
+    /// Opens a closed segment whose records end at `end`; `Corruption` when the file is missing or shorter
+    /// than `end`, or the header is damaged or another's.
     pub fn open(files: Arc<JournalFiles>, number: u64, end: u64) -> Result<Segment> {
         let path = file_name::segment(&files.dir, number);
         let (header, len) = read_header(&files, number, &path)?;
@@ -506,7 +506,8 @@ pub(super) fn read_header(
     path: &Path,
 ) -> Result<(SegmentHeader, u64)> {
     let io_error = |op| move |source| Error::io(op, path, source);
-    let file = files.file_cache.open(path).map_err(io_error("open"))?;
+    let opened = files.file_cache.open(path);
+    let file = opened.map_err(|source| Error::of_opening(path, source))?;
     let len = file.len().map_err(io_error("read"))?;
     let mut bytes = vec![0; len.min(SEGMENT_HEADER_BYTES) as usize];
     file.read_exact_at(&mut bytes, 0).map_err(io_error("read"))?;

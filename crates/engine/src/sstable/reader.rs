@@ -44,8 +44,8 @@ pub struct Table {
 
 impl Table {
     /// Opens table `number`, which must have `file_bytes`. `cache` serves blocks that are not read in
-    /// place. Fails with `Corruption` when anything but a data block is not what was written; data
-    /// blocks are verified when they are used.
+    /// place. Fails with `Corruption` when the file is missing, or anything but a data block is not what
+    /// was written; data blocks are verified when they are used.
     pub fn open(
         files: &Arc<FileCache>,
         path: PathBuf,
@@ -336,7 +336,7 @@ pub(super) fn open_source(
         Reading::Mapped => files.open_once(&path),
         Reading::Pread => files.open(&path),
     };
-    let file = opened.map_err(|source| Error::io("open", &path, source))?;
+    let file = opened.map_err(|source| Error::of_opening(&path, source))?;
     let len = file.len().map_err(|source| Error::io("read", &path, source))?;
     if len != file_bytes {
         let what = format!("the file has {len} bytes, expected {file_bytes}");

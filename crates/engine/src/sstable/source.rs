@@ -350,7 +350,7 @@ impl TableSource {
             SourceBytes::Pread(files) => files,
         };
         let file =
-            files.open(&self.path).map_err(|source| Error::io("open", &self.path, source))?;
+            files.open(&self.path).map_err(|source| Error::of_opening(&self.path, source))?;
         match file.read_at(offset, len, wait) {
             Ok(bytes) => Ok(Bytes::from(bytes)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {

@@ -526,6 +526,32 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_missing_table_or_segment_is_damage_and_named() {
+        let (fs, dir) = (MemoryFileSystem::new(), Path::new("/store"));
+        let store = open(&fs, 1).unwrap();
+        for key in 0..10u8 {
+            store.put(&[key], &vec![key; 1 << 20]).unwrap();
+        }
+        store.flush().unwrap();
+        store.close().unwrap();
+        let version = manifest::recover(&fs, dir).unwrap().unwrap().version;
+        let tables = version.tables().map(|(_, table)| file_name::table(dir, table.number));
+        let kept = version.segments.kept().map(|kept| file_name::segment(dir, kept.number));
+        let named: Vec<PathBuf> = tables.chain(kept).collect();
+        assert!(named.len() > 1, "{named:?}");
+        for path in named {
+            fs.rename(&path, Path::new("/away")).unwrap();
+            let opened = open(&fs, 2);
+            assert!(
+                matches!(&opened, Err(Error::Corruption { file, .. }) if *file == path),
+                "{opened:?}"
+            );
+            fs.rename(Path::new("/away"), &path).unwrap();
+        }
+        assert!(open(&fs, 3).is_ok());
+    }
+
     /// All stores number their tables from the same on.
     #[test]
     fn a_table_of_another_store_is_not_taken_for_its_own() {
