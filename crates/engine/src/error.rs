@@ -76,12 +76,15 @@ impl Error {
         match source.kind() {
             // After a failed sync the outcome of writes is unknown, whatever the reason.
             _ if op == "sync" => Error::Io { op, path: path.to_owned(), source: Arc::new(source) },
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => Error::NoSpace { path: path.to_owned() },
+            _ if lacks_space(&source) => Error::NoSpace { path: path.to_owned() },
             io::ErrorKind::WouldBlock if op == "read" => Error::WouldWait,
             _ => Error::Io { op, path: path.to_owned(), source: Arc::new(source) },
         }
+    }
+
+    /// An error of syncing a file that nobody needs yet, and that goes for it: a lack of space is `NoSpace`.
+    pub(crate) fn of_first_sync(path: &Path, source: io::Error) -> Error {
+        Error::io(if lacks_space(&source) { "write" } else { "sync" }, path, source)
     }
 
     /// An error of opening a file that a store names: where it is missing, that is damage.
@@ -98,6 +101,12 @@ impl Error {
     pub fn corruption(file: &Path, offset: u64, what: impl Into<String>) -> Error {
         Error::Corruption { file: file.to_owned(), offset, what: what.into() }
     }
+}
+
+/// Whether the system refused something for want of space.
+fn lacks_space(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 impl std::fmt::Display for Error {

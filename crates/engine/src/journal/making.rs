@@ -164,19 +164,23 @@ impl SegmentMaker {
                 false => self.create_file(&temporary, spare.capacity)?,
             };
             let header = spare.header.encode();
-            let (written, op) = match spare.header.is_recycled {
-                // The header alone: what its last use left unsynced is dead, and may be all of it.
-                true => (file.write_durably_at(&header, 0), "sync"),
-                false => (file.write_all_at(&header, 0), "write"),
-            };
-            written.map_err(|source| Error::io(op, &temporary, source))?;
+            match spare.header.is_recycled {
+                // The header alone: what its last use left unsynced is dead, and may be all of it. Where
+                // blocks are not written in place, even that takes room.
+                true => file
+                    .write_durably_at(&header, 0)
+                    .map_err(|source| Error::of_first_sync(&temporary, source))?,
+                false => file
+                    .write_all_at(&header, 0)
+                    .map_err(|source| Error::io("write", &temporary, source))?,
+            }
             files.push(file);
         }
         // One commit takes the new ones, for the first was not synced before the last was written.
         let new = spares.iter().zip(&files).filter(|(spare, _)| !spare.header.is_recycled);
         for (spare, file) in new {
             let synced = file.sync_data();
-            synced.map_err(|source| Error::io("sync", &self.temporary(spare), source))?;
+            synced.map_err(|source| Error::of_first_sync(&self.temporary(spare), source))?;
         }
         for spare in &*spares {
             let temporary = self.temporary(spare);

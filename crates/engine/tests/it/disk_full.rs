@@ -1,9 +1,11 @@
 //! A full disk: writes are refused, reads and deletions go on, and space comes back by itself.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tallybook::vfs::faulty::{Fault, FaultyFileSystem};
 use tallybook::vfs::{FileSystem, ManualClock, MemoryFileSystem};
 use tallybook::{Error, Options, ResourceOptions, Resources, Store, WriteBatch};
 
@@ -133,4 +135,35 @@ fn a_store_that_a_full_disk_keeps_from_being_opened_leaves_nothing() {
         assert_eq!(names(), before, "with {pages} pages");
     }
     assert!(refused >= 3, "{refused}");
+}
+
+/// On a copy-on-write file system even the header of a file that is used again takes room, and is written and
+/// synced at once: that it lacked the room ended writing.
+#[test]
+fn a_segment_that_finds_no_room_to_be_used_again_ends_no_writing() {
+    let faulty = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+    let clock = Arc::new(ManualClock::at_ms(1));
+    let fs = Arc::new(faulty.clone());
+    let resources = Resources::inline(ResourceOptions::default(), fs, clock);
+    let options = Options {
+        memtable_bytes: 64 << 10,
+        segment_bytes_min: 64 << 10,
+        segment_bytes_max: 64 << 10,
+        ..Options::default()
+    };
+    let store = Store::open_with("/s", options, resources).unwrap();
+    let is_header = |operation: &str, _: &Path| operation == "sync_range";
+    faulty.fail_at(0, Fault::kind(ErrorKind::StorageFull).only(is_header).sticky());
+    for at in 0..10_000u32 {
+        match store.put(&at.to_be_bytes(), &[7; 100]) {
+            Ok(_) | Err(Error::NoSpace { .. }) => {}
+            Err(error) => panic!("a full disk is told as {error}"),
+        }
+    }
+    assert!(faulty.fired() > 0);
+    assert_eq!(store.read_only_cause(), None);
+    let names = faulty.list(Path::new("/s")).unwrap();
+    assert!(names.iter().all(|name| !name.ends_with(".tmp")), "{names:?}");
+    faulty.clear();
+    store.put(b"key", b"value").unwrap();
 }
