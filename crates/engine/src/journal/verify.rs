@@ -1,12 +1,13 @@
 //! Re-reads every record and value of a segment and lists what is damaged.
 //!
-//! Damage is found, not repaired; after a bad record, checking goes on at the next valid one.
+//! Damage is found, not repaired; after a bad record, checking goes on at the next valid one. What the disk
+//! can't read is listed too, and ends the check.
 
 use std::path::PathBuf;
 
 use super::reader::{SegmentReader, Step};
 use super::segment::Segment;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// One damaged place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,19 +35,37 @@ pub struct SegmentReport {
     pub damage: Vec<SegmentDamage>,
 }
 
+impl SegmentReport {
+    fn note(&mut self, segment: &Segment, offset: u64, what: impl Into<String>) {
+        let file = segment.path().to_owned();
+        self.damage.push(SegmentDamage { file, offset, what: what.into() });
+    }
+}
+
 /// Checks the records of `segment` from offset `from`, where one starts, to its end as of now.
-/// An error is one of reading, not damage.
-pub fn verify_segment(segment: &Segment, from: u64) -> Result<SegmentReport> {
+pub fn verify_segment(segment: &Segment, from: u64) -> SegmentReport {
     let mut report = SegmentReport::default();
-    let mut reader = SegmentReader::new(segment, from)?;
-    let mut damage = Vec::new();
-    let mut note = |offset, what: String| {
-        damage.push(SegmentDamage { file: segment.path().to_owned(), offset, what });
-    };
+    let mut at = from;
+    if let Err(error) = check_records(segment, &mut at, &mut report) {
+        report.note(segment, at, error.to_string());
+    }
+    report
+}
+
+/// Checks the records from `at` on, which follows.
+fn check_records(segment: &Segment, at: &mut u64, report: &mut SegmentReport) -> Result<()> {
+    let file = segment.file("read")?;
+    let len = file.len().map_err(|source| Error::io("read", segment.path(), source))?;
+    let end = segment.end();
+    if len < end {
+        report.note(segment, len, "the file ends before its records");
+    }
+    let salt = segment.header().salt;
+    let mut reader = SegmentReader::over(file, segment.path(), salt, *at, end.min(len));
     loop {
-        let offset = reader.offset();
+        *at = reader.offset();
         match reader.step()? {
-            Step::End => break,
+            Step::End => return Ok(()),
             Step::Record(record) => {
                 report.records += 1;
                 report.entries += record.entries.len() as u64;
@@ -54,21 +73,20 @@ pub fn verify_segment(segment: &Segment, from: u64) -> Result<SegmentReport> {
                 for entry in record.entries.iter().filter(|entry| entry.is_put()) {
                     report.values += 1;
                     if !reader.is_value_sound(&record, entry)? {
-                        note(record.value_offset(entry), "a value's checksum is wrong".into());
+                        let offset = record.value_offset(entry);
+                        report.note(segment, offset, "a value's checksum is wrong");
                     }
                 }
             }
             Step::Bad(what) => {
-                note(offset, what.into());
-                match reader.next_header(offset + 1)? {
+                report.note(segment, *at, what);
+                match reader.next_header(*at + 1)? {
                     Some(next) => reader.seek(next),
-                    None => break,
+                    None => return Ok(()),
                 }
             }
         }
     }
-    report.damage = damage;
-    Ok(report)
 }
 
 #[cfg(test)]
@@ -87,17 +105,25 @@ mod tests {
             ends.push(appended.end.offset);
         }
         let segment = journal.writer.active().unwrap().clone();
-        let report = verify_segment(&segment, SEGMENT_HEADER_BYTES).unwrap();
+        let report = verify_segment(&segment, SEGMENT_HEADER_BYTES);
         assert_eq!((report.records, report.values, report.damage.len()), (6, 5, 0));
         assert_eq!(report.bytes, segment.end() - SEGMENT_HEADER_BYTES);
 
         bench.fs.flip(segment.path(), ends[0] + 9);
         bench.fs.flip(segment.path(), ends[2] + 500);
-        let report = verify_segment(&segment, SEGMENT_HEADER_BYTES).unwrap();
+        let report = verify_segment(&segment, SEGMENT_HEADER_BYTES);
         let places: Vec<u64> = report.damage.iter().map(|damage| damage.offset).collect();
         assert_eq!(places.len(), 2);
         assert_eq!(places[0], ends[0]);
         assert!(places[1] > ends[2] && places[1] < ends[3]);
         assert_eq!(report.records, 5);
+
+        // As something else may while the store is open.
+        let cut = ends[3] + 500;
+        bench.fs.truncate(segment.path(), cut);
+        let report = verify_segment(&segment, SEGMENT_HEADER_BYTES);
+        let places: Vec<u64> = report.damage.iter().map(|damage| damage.offset).collect();
+        assert_eq!((report.records, places.len()), (4, 4), "{:?}", report.damage);
+        assert!(places.contains(&cut) && places.contains(&ends[3]), "{places:?}");
     }
 }

@@ -180,7 +180,7 @@ impl Inner {
         keys
     }
 
-    /// Reads every table and every segment that is kept and checks them.
+    /// Reads every table and every segment that is kept and checks them. What can't be read is listed, too.
     pub(super) fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
         self.check_open()?;
         let state = self.state.load_full();
@@ -188,6 +188,7 @@ impl Inner {
         let total =
             state.version.table_bytes() + segments.iter().map(|segment| segment.end()).sum::<u64>();
         let mut report = VerifyReport::default();
+        let mut met = Vec::new();
         for (_, live) in state.version.tables() {
             let table = live.table();
             let begun = report.bytes;
@@ -201,13 +202,15 @@ impl Inner {
                 offset: damage.offset,
                 what: damage.what,
             }));
-            if is_sound {
-                self.verify_pointers(live, &state, &mut report)?;
+            if is_sound
+                && let Err(error) = self.verify_pointers(live, &state, &mut report, &mut met)
+            {
+                met.push(damage_of(error, table.path()));
             }
             progress(report.bytes, total);
         }
         for segment in segments {
-            let found = verify_segment(&segment, 0)?;
+            let found = verify_segment(&segment, 0);
             report.segments += 1;
             report.values += found.values;
             report.bytes += segment.end();
@@ -218,15 +221,23 @@ impl Inner {
             }));
             progress(report.bytes, total);
         }
+        for damage in met {
+            // Mostly of a table that has told of it itself.
+            if report.damage.iter().all(|known| known.file != damage.file) {
+                report.damage.push(damage);
+            }
+        }
         Ok(report)
     }
 
-    /// Checks that every pointer of a table leads into a known segment.
+    /// Checks that every pointer of a table leads into a known segment. What is met in other tables, which
+    /// keeps it from being known of some, goes to `met`.
     fn verify_pointers(
         &self,
         live: &LiveTable,
         state: &ReadState,
         report: &mut VerifyReport,
+        met: &mut Vec<Damage>,
     ) -> Result<()> {
         if live.properties.segment_refs.is_empty() {
             return Ok(());
@@ -235,17 +246,27 @@ impl Inner {
         iter.seek_to_first()?;
         while iter.valid() {
             let entry = iter.entry()?;
-            if let BodyRef::Ref(pointer) = entry.body
-                && !self.is_answered(state, iter.user_key(), entry.seqno, &pointer)?
-            {
-                let ValuePointer { segment, offset, .. } = pointer;
-                report.damage.push(Damage {
-                    file: live.table().path().to_owned(),
-                    offset: 0,
-                    what: format!(
-                        "an entry points at byte {offset} of segment {segment}, which is not there"
-                    ),
-                });
+            if let BodyRef::Ref(pointer) = entry.body {
+                let path = live.table().path();
+                match self.is_answered(state, iter.user_key(), entry.seqno, &pointer) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        let ValuePointer { segment, offset, .. } = pointer;
+                        report.damage.push(Damage {
+                            file: path.to_owned(),
+                            offset: 0,
+                            what: format!(
+                                "an entry points at byte {offset} of segment {segment}, which is not there"
+                            ),
+                        });
+                    }
+                    Err(error) => {
+                        let damage = damage_of(error, path);
+                        if !met.contains(&damage) {
+                            met.push(damage);
+                        }
+                    }
+                }
             }
             iter.next()?;
         }
@@ -334,5 +355,79 @@ impl Inner {
         self.resources.file_cache.forget_directory(&self.dir);
         drop(running);
         *self.lock.lock() = None;
+    }
+}
+
+/// An error of reading as a damaged place; `path` is what was read where it names no file.
+fn damage_of(error: Error, path: &Path) -> Damage {
+    match error {
+        Error::Corruption { file, offset, what } => Damage { file, offset, what },
+        Error::Io { path: ref file, .. } => {
+            Damage { file: file.clone(), offset: 0, what: error.to_string() }
+        }
+        other => Damage { file: path.to_owned(), offset: 0, what: other.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::options::Reading;
+    use crate::vfs::{FileSystem, ManualClock, MemoryFileSystem};
+    use crate::{Options, ResourceOptions, Resources, Store};
+
+    /// Whether anybody asks for a value that collection left out is looked up in all tables: damage in one of
+    /// them ended the verification, and what it had found was told to nobody.
+    #[test]
+    fn damage_met_for_a_pointer_of_another_table_is_listed_and_the_rest_checked() {
+        let fs = MemoryFileSystem::new();
+        let open = || {
+            let clock = Arc::new(ManualClock::at_ms(1));
+            let shared = ResourceOptions::default();
+            let resources = Resources::inline(shared, Arc::new(fs.clone()), clock);
+            let options = Options {
+                background: false,
+                reading: Reading::Pread,
+                segment_bytes_min: 64 << 10,
+                segment_bytes_max: 64 << 10,
+                ..Options::default()
+            };
+            Store::open_with("/s", options, resources).unwrap()
+        };
+        let store = open();
+        let put = |keys: std::ops::Range<u8>, bytes: usize| {
+            for key in keys {
+                store.put(&[key], &vec![key; bytes]).unwrap();
+            }
+            store.flush().unwrap();
+        };
+        // Of the first segment two thirds die by a merge, and of the rest the tables don't know it.
+        put(0..10, 4000);
+        put(10..15, 4000);
+        put(0..10, 10);
+        put(10..14, 10);
+        put(20..50, 4000);
+        store.compact(Some(&[0]), Some(&[10]), &mut |_, _| {}).unwrap();
+        assert!(store.stats().collections > 0);
+        let version = store.inner.state.load().version.clone();
+        let overwriting = version.tables().filter(|(_, table)| table.smallest == [10][..]);
+        let (_, newest) = overwriting.max_by_key(|(_, table)| table.number).unwrap();
+        let newest = newest.table().path().to_owned();
+        drop(version);
+        let sound = store.verify(&mut |_, _| {}).unwrap();
+        assert_eq!(sound.damage, []);
+        store.close().unwrap();
+        drop(store);
+
+        let file = fs.open(&newest).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 30).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], 30).unwrap();
+        let store = open();
+        let report = store.verify(&mut |_, _| {}).unwrap();
+        assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
+        assert_eq!(report.damage[0].file, newest);
+        assert_eq!((report.tables, report.values), (sound.tables, sound.values));
     }
 }

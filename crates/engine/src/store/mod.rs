@@ -330,9 +330,9 @@ impl Store {
         self.inner.checkpoint(dir.as_ref())
     }
 
-    /// Reads and checks every table block and every journal record that is kept. Damage is listed in
-    /// the report; an error means that reading itself was not possible. `progress` is called with the
-    /// bytes done and the bytes in all.
+    /// Reads and checks every table block and every journal record that is kept. What is damaged, or can't be
+    /// read, is listed in the report; an error means that the store is closed. `progress` is called with
+    /// the bytes done and the bytes in all.
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport> {
         self.inner.verify(progress)
     }
