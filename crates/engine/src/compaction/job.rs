@@ -97,12 +97,21 @@ pub fn run<S: InternalIterator>(
             if let BodyRef::Ref(pointer) = &mut entry.body {
                 *pointer = (job.direct)(pointer);
             }
-            output.add(user_key, &entry)?;
+            output.add(user_key, &entry).map_err(|error| refused(error, source))?;
             entries_out += 1;
         }
         merged.next()?;
     }
     Ok(JobResult { tables: output.finish()?, entries_in, entries_out, times })
+}
+
+/// What the output refuses as damage is damage of the source: each try has another output.
+#[cold]
+fn refused<S: InternalIterator>(error: Error, source: &S) -> Error {
+    match (error, source.path()) {
+        (Error::Corruption { what, .. }, Some(path)) => Error::corruption(path, 0, what),
+        (error, _) => error,
+    }
 }
 
 /// The parts of the deletions inside `[start, end)`.
@@ -124,4 +133,95 @@ fn clip(
         }
         (tombstone.start < tombstone.end).then_some(tombstone)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::head::{Entry, EntryRef};
+    use crate::key::KEY_BYTES_MAX;
+    use crate::options::Compression;
+    use crate::salt::Salts;
+    use crate::vfs::MemoryFileSystem;
+
+    /// A source of one entry, which no writer makes.
+    struct Forged {
+        key: Vec<u8>,
+        is_here: bool,
+        path: PathBuf,
+    }
+
+    impl InternalIterator for Forged {
+        fn seek_to_first(&mut self) -> Result<()> {
+            self.is_here = true;
+            Ok(())
+        }
+        fn seek_to_last(&mut self) -> Result<()> {
+            self.seek_to_first()
+        }
+        fn seek(&mut self, _user_key: &[u8], _seqno: SeqNo) -> Result<()> {
+            self.seek_to_first()
+        }
+        fn seek_before(&mut self, _user_key: &[u8]) -> Result<()> {
+            self.seek_to_first()
+        }
+        fn next(&mut self) -> Result<()> {
+            self.is_here = false;
+            Ok(())
+        }
+        fn prev(&mut self) -> Result<()> {
+            self.next()
+        }
+        fn valid(&self) -> bool {
+            self.is_here
+        }
+        fn internal_key(&self) -> (&[u8], SeqNo) {
+            (&self.key, 1)
+        }
+        fn entry(&self) -> Result<EntryRef<'_>> {
+            let body = BodyRef::Inline(b"value");
+            Ok(EntryRef { seqno: 1, written_at_ms: 0, expires_at_ms: 0, attributes: &[], body })
+        }
+        fn owned_entry(&self) -> Result<Entry> {
+            Ok(self.entry()?.to_entry())
+        }
+        fn path(&self) -> Option<&Path> {
+            Some(&self.path)
+        }
+    }
+
+    #[test]
+    fn an_entry_that_no_table_can_hold_is_damage_of_the_table_it_is_in() {
+        let merge = |key_bytes: usize| {
+            let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
+            let path = PathBuf::from("/000007.sst");
+            let key = vec![b'k'; key_bytes];
+            let job = Job {
+                sources: vec![Forged { key, is_here: false, path }],
+                range_tombstones: Vec::new(),
+                start: None,
+                end: None,
+                bottom: true,
+                snapshots: Vec::new(),
+                now_ms: 0,
+                direct: &|pointer| *pointer,
+                cancel: &AtomicBool::new(false),
+            };
+            let options = OutputOptions {
+                dir: "/".into(),
+                table_bytes: 1 << 20,
+                block_bytes: 4096,
+                compression: Compression::None,
+                salts: Arc::new(Salts::new(1)),
+            };
+            run(job, &fs, &AtomicU64::new(10), options)
+        };
+        assert_eq!(merge(KEY_BYTES_MAX).unwrap().entries_out, 1);
+        match merge(KEY_BYTES_MAX + 1) {
+            Err(Error::Corruption { file, .. }) => assert_eq!(file, Path::new("/000007.sst")),
+            other => panic!("{other:?}"),
+        }
+    }
 }

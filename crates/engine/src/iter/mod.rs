@@ -2,6 +2,8 @@
 //!
 //! Order is internal order: user key ascending, SeqNo descending.
 
+use std::path::Path;
+
 use crate::error::Result;
 use crate::head::{BodyRef, Entry, EntryRef, ValuePointer};
 use crate::key::SeqNo;
@@ -50,6 +52,11 @@ pub trait InternalIterator: Send {
     /// block those of all up to there: as far as the source has them at hand and they are in the journal.
     /// A hint, to have them fetched while this one is looked at. Requires: valid.
     fn values_ahead(&self, _steps: usize, _tell: &mut dyn FnMut(&ValuePointer)) {}
+
+    /// The file that the entry is in, if it is in one. Requires: valid.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
 
     /// The user key. Requires: valid.
     fn user_key(&self) -> &[u8] {

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use crate::coding::Decoder;
 use crate::head::{BodyRef, EntryRef, ValuePointer};
-use crate::key::{self, SEQNO_MAX, SeqNo, ValueKind};
+use crate::key::{self, INLINE_BYTES_MAX, KEY_BYTES_MAX, SEQNO_MAX, SeqNo, ValueKind};
 use crate::vfs::prefetch::{prefetch, prefetch_range};
 
 /// Most entries of a block: a slot has 6 bits in the point index.
@@ -33,6 +33,20 @@ const PREFETCHED_BYTES: usize = 256;
 
 /// Bytes by which an entry may stand elsewhere than its neighbours' size says.
 const SLACK_BYTES: usize = 16;
+
+/// Says what is longer, or shorter, than what a sound block holds. Reads, which are many, don't ask.
+#[inline]
+pub(super) fn check_lengths(user_key: &[u8], body: &BodyRef<'_>) -> Result<(), &'static str> {
+    if !(1..=KEY_BYTES_MAX).contains(&user_key.len()) {
+        return Err("a key of an impossible length");
+    }
+    match body {
+        BodyRef::Inline(value) if value.len() > INLINE_BYTES_MAX => {
+            Err("an inline value of an impossible length")
+        }
+        _ => Ok(()),
+    }
+}
 
 /// A data block, read in place.
 #[derive(Debug, Clone, Copy)]

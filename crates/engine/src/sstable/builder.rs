@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::head::{BodyRef, EntryRef};
-use crate::key::{self, INLINE_BYTES_MAX, SEQNO_MAX, SeqNo, check_key};
+use crate::head::EntryRef;
+use crate::key::{self, SEQNO_MAX, SeqNo};
 use crate::options::Compression;
 use crate::range_tombstone::RangeTombstone;
-use crate::sstable::block::BLOCK_BYTES_MAX;
+use crate::sstable::block::{BLOCK_BYTES_MAX, check_lengths};
 use crate::sstable::block_builder::BlockBuilder;
 use crate::sstable::fences::{BLOCK_ALIGNMENT, FencesBuilder};
 use crate::sstable::footer::{FOOTER_BYTES, Footer, Section};
@@ -128,15 +128,14 @@ impl TableBuilder {
     /// Adds the next entry. Requires: a new key is not added once the table `is_full` (further versions
     /// of the last key are).
     ///
-    /// `Corruption` unless it follows the one before in internal order, as what sound tables hold does.
+    /// `Corruption` unless it follows the one before in internal order, and is as long as may be, as what sound
+    /// tables hold does and is.
     pub fn add(&mut self, user_key: &[u8], entry: &EntryRef<'_>) -> Result<()> {
-        check_key(user_key)?;
-        self.check_body(&entry.body)?;
+        check_lengths(user_key, &entry.body).map_err(|what| self.refused(what))?;
         let last_key = self.last_key();
         let new_key = key::is_before(last_key, user_key);
         if !new_key && (last_key != user_key || entry.seqno >= self.last_seqno) {
-            let what = "what was to be merged into it is out of order";
-            return Err(Error::corruption(&self.output.path, 0, what));
+            return Err(self.refused("what was to be merged is out of order"));
         }
         assert!(entry.seqno <= SEQNO_MAX, "a SeqNo has 56 bits");
         if !self.block.add(user_key, entry, self.block_bytes) {
@@ -230,16 +229,9 @@ impl TableBuilder {
         Ok(BuiltTable { properties, file_bytes })
     }
 
-    fn check_body(&self, body: &BodyRef<'_>) -> Result<()> {
-        match body {
-            BodyRef::Inline(value) if value.len() > INLINE_BYTES_MAX => {
-                Err(Error::InvalidArgument(format!(
-                    "an inline value has at most {INLINE_BYTES_MAX} bytes, this one has {}",
-                    value.len()
-                )))
-            }
-            _ => Ok(()),
-        }
+    #[cold]
+    fn refused(&self, what: &str) -> Error {
+        Error::corruption(&self.output.path, 0, what)
     }
 
     fn finish_block(&mut self) -> Result<()> {

@@ -3,6 +3,7 @@
 //! It holds the current block, and the current key put together from the block's prefix and the
 //! entry's suffix. Invariant: while valid, block, slot, key and SeqNo belong together.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -322,5 +323,9 @@ impl InternalIterator for TableIter {
                 tell(&pointer);
             }
         }
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(self.table.path())
     }
 }

@@ -10,6 +10,7 @@
 use crate::error::Error;
 use crate::head::{BodyRef, EntryRef};
 use crate::key::{self, SeqNo};
+use crate::sstable::block::check_lengths;
 use crate::sstable::footer::{FOOTER_BYTES, Footer};
 use crate::sstable::point_index::Place;
 use crate::sstable::reader::Table;
@@ -120,6 +121,7 @@ impl Verifier<'_> {
         entry: &EntryRef<'_>,
         at: Place,
     ) -> Result<(), &'static str> {
+        check_lengths(key, &entry.body)?;
         let properties = self.table.properties();
         let seen = &mut self.seen;
         let new_key = seen.last_key != key;

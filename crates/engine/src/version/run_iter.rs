@@ -1,6 +1,7 @@
 //! A cursor over the tables of a run, one after another, within their visible bounds.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::LiveTable;
@@ -173,5 +174,9 @@ impl InternalIterator for RunIter {
 
     fn values_ahead(&self, steps: usize, tell: &mut dyn FnMut(&ValuePointer)) {
         self.current().values_ahead(steps, tell);
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.current().path()
     }
 }

@@ -439,6 +439,21 @@ fn inspect_prints_what_a_table_holds() {
     }
 }
 
+/// As are those below. Told as a wrong argument, they weren't damage to a merge, which was tried again and again.
+#[test]
+fn entries_of_impossible_lengths_are_refused() {
+    let (key, value) = (vec![b'k'; key::KEY_BYTES_MAX], vec![0; key::INLINE_BYTES_MAX]);
+    let add = |key: &[u8], value: &[u8]| {
+        let mut builder = builder(&TestFs::new(), 4096, Compression::None);
+        builder.add(key, &put(1, value.to_vec()).by_ref())
+    };
+    add(&key, &value).unwrap();
+    let (long_key, long_value) = ([&key[..], b"k"].concat(), [&value[..], &[0]].concat());
+    for refused in [add(b"", b""), add(&long_key, b""), add(b"k", &long_value)] {
+        assert!(matches!(refused, Err(Error::Corruption { .. })), "{refused:?}");
+    }
+}
+
 /// Only a table whose checksums are right and whose entries are out of order leads to it.
 #[test]
 fn entries_out_of_order_are_refused() {
