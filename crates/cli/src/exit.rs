@@ -175,7 +175,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
 
 fn code_of_engine(error: &Error) -> Exit {
     match error {
-        Error::InvalidArgument(_) => Exit::Usage,
+        Error::InvalidArgument(_) | Error::NewerFormat { .. } => Exit::Usage,
         Error::Locked { .. } => Exit::Locked,
         Error::Corruption { .. } => Exit::Corruption,
         Error::Conflict { .. } => Exit::ConditionFailed,
@@ -199,6 +199,7 @@ mod tests {
     #[test]
     fn engine_errors_have_codes_of_their_own() {
         assert_eq!(exit_of(Error::InvalidArgument("x".into())), Exit::Usage);
+        assert_eq!(exit_of(Error::NewerFormat { file: "f".into(), version: 9 }), Exit::Usage);
         assert_eq!(exit_of(Error::Locked { path: PathBuf::new() }), Exit::Locked);
         assert_eq!(exit_of(Error::corruption(Path::new("f"), 0, "x")), Exit::Corruption);
         assert_eq!(exit_of(Error::Conflict { current: None }), Exit::ConditionFailed);

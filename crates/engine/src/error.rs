@@ -31,6 +31,13 @@ pub enum Error {
         /// What was found.
         what: String,
     },
+    /// The file is sound, and of a format version that this release doesn't know. Open the store with a newer one.
+    NewerFormat {
+        /// The file.
+        file: PathBuf,
+        /// Its format version.
+        version: u32,
+    },
     /// A key, value, option or bound is out of its documented range. Fix the call.
     InvalidArgument(String),
     /// Another process, or another `Store` in this one, has the directory open. Close that one.
@@ -118,6 +125,11 @@ impl std::fmt::Display for Error {
             Error::Corruption { file, offset, what } => {
                 write!(f, "corruption in {} at byte {offset}: {what}", file.display())
             }
+            Error::NewerFormat { file, version } => write!(
+                f,
+                "{} has the newer format version {version}; open the store with a newer release",
+                file.display()
+            ),
             Error::InvalidArgument(what) => write!(f, "invalid argument: {what}"),
             Error::Locked { path } => {
                 write!(f, "store {} is open in another process", path.display())

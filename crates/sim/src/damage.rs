@@ -212,9 +212,8 @@ enum Allowed {
 /// What can be said of damage: nothing but these.
 fn typed(error: &Error) -> Outcome {
     match error {
-        Error::Corruption { .. } | Error::Io { .. } => Ok(()),
         // A file of a newer format is refused as one.
-        Error::InvalidArgument(what) if what.contains("version") => Ok(()),
+        Error::Corruption { .. } | Error::Io { .. } | Error::NewerFormat { .. } => Ok(()),
         other => Err(Violation::new(format!("damage was answered with: {other}"))),
     }
 }

@@ -63,7 +63,8 @@ impl SegmentHeader {
         out
     }
 
-    /// The header of the segment `number` in the file at `path`, which starts with `bytes`.
+    /// The header of the segment `number` in the file at `path`, which starts with `bytes`. Every format version
+    /// has the magic, the version and the checksum where this one has them.
     pub fn decode(path: &Path, number: u64, bytes: &[u8]) -> Result<SegmentHeader> {
         let damage = |what: String| Error::corruption(path, 0, what);
         let Some(bytes) = bytes.get(..HEADER) else {
@@ -85,8 +86,11 @@ impl SegmentHeader {
         if bytes[60..] != checksum::crc32c(&bytes[..60]).to_le_bytes() {
             return Err(bad());
         }
-        if version == 0 || version > FORMAT_VERSION {
-            return Err(damage(format!("format version {version}, newer than {FORMAT_VERSION}")));
+        if version > FORMAT_VERSION {
+            return Err(Error::NewerFormat { file: path.to_owned(), version });
+        }
+        if version == 0 {
+            return Err(damage("format version 0".into()));
         }
         if found_number != number {
             return Err(damage(format!("the header is that of segment {found_number}")));
@@ -136,7 +140,7 @@ mod tests {
         bytes[8] = 2;
         let crc = checksum::crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
-        let error = SegmentHeader::decode(Path::new("x"), 12, &bytes).unwrap_err();
-        assert!(error.to_string().contains("newer"), "{error}");
+        let refused = SegmentHeader::decode(Path::new("x"), 12, &bytes);
+        assert!(matches!(refused, Err(Error::NewerFormat { version: 2, .. })), "{refused:?}");
     }
 }

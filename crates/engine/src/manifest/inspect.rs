@@ -22,20 +22,19 @@ pub fn inspect(fs: &dyn FileSystem, path: &Path, text: &mut String) -> Result<u6
     let Some(bytes) = read(fs, path)? else {
         return Err(Error::InvalidArgument(format!("{} is missing", path.display())));
     };
+    if let Err(HeaderError::Newer(version)) = record::check_header(&bytes, number) {
+        return Err(Error::NewerFormat { file: path.to_owned(), version });
+    }
     Ok(write(text, &bytes, number).expect("a string takes all that is written to it"))
 }
 
 fn write(text: &mut String, bytes: &[u8], number: u64) -> Result<u64, std::fmt::Error> {
     writeln!(text, "manifest {number}, {} bytes", bytes.len())?;
-    match record::check_header(bytes, number) {
-        Ok(()) => return write_records(text, bytes, number),
-        Err(HeaderError::Damaged(what)) => writeln!(text, "0: damaged: {what}")?,
-        Err(HeaderError::Newer(version)) => {
-            writeln!(text, "0: newer format version {version}")?;
-            return Ok(0);
-        }
+    if let Err(HeaderError::Damaged(what)) = record::check_header(bytes, number) {
+        writeln!(text, "0: damaged: {what}")?;
+        return Ok(1);
     }
-    Ok(1)
+    write_records(text, bytes, number)
 }
 
 /// Answers the number of damaged ones.
@@ -107,6 +106,19 @@ mod tests {
         let (text, damaged) = inspected(&fs, path).unwrap();
         assert!(text.ends_with("43: damaged: a mark stands beyond\n"), "{text}");
         assert_eq!(damaged, 1);
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_as_such() {
+        let fs = TestFs::default();
+        let path = Path::new("d/MANIFEST-000004");
+        let mut newer = record::header(4);
+        newer[8] = 2;
+        let crc = crate::checksum::crc32c(&newer[..28]);
+        newer[28..].copy_from_slice(&crc.to_le_bytes());
+        fs.put(path, &newer);
+        let refused = inspected(&fs, path);
+        assert!(matches!(refused, Err(Error::NewerFormat { version: 2, .. })), "{refused:?}");
     }
 
     #[test]

@@ -83,10 +83,7 @@ fn refuse_orphans(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
 fn check_header(path: &Path, bytes: &[u8], number: u64) -> Result<()> {
     record::check_header(bytes, number).map_err(|error| match error {
         HeaderError::Damaged(what) => Error::corruption(path, 0, what),
-        HeaderError::Newer(version) => Error::InvalidArgument(format!(
-            "{} has the newer format version {version}; open the store with a newer release",
-            path.display()
-        )),
+        HeaderError::Newer(version) => Error::NewerFormat { file: path.to_owned(), version },
     })
 }
 
@@ -283,7 +280,9 @@ mod tests {
         let crc = checksum::crc32c(&bytes[..28]);
         bytes[28..32].copy_from_slice(&crc.to_le_bytes());
         match recover_from(&bytes) {
-            Err(Error::InvalidArgument(what)) => assert!(what.contains("newer format version 2")),
+            Err(Error::NewerFormat { file, version: 2 }) => {
+                assert_eq!(file, Path::new("d/MANIFEST-000004"));
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -51,6 +51,21 @@ pub(super) struct Footer {
     pub(super) salt: u64,
 }
 
+/// Why the end of a file is no footer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum FooterError {
+    /// It is damaged, or of a format that is no longer read.
+    Damaged(String),
+    /// It is intact and of this newer format version.
+    Newer(u32),
+}
+
+impl From<&str> for FooterError {
+    fn from(what: &str) -> FooterError {
+        FooterError::Damaged(what.to_owned())
+    }
+}
+
 impl Footer {
     /// The bytes that end the file.
     pub(super) fn encode(&self) -> [u8; FOOTER_BYTES] {
@@ -67,8 +82,12 @@ impl Footer {
         out.try_into().expect("a footer has 80 bytes")
     }
 
-    /// Checks and decodes the end of a file of `file_bytes`; the error says what is wrong.
-    pub(super) fn decode(bytes: &[u8; FOOTER_BYTES], file_bytes: u64) -> Result<Footer, String> {
+    /// Checks and decodes the end of a file of `file_bytes`. Every format version has the version, the magic and
+    /// the checksum where this one has them.
+    pub(super) fn decode(
+        bytes: &[u8; FOOTER_BYTES],
+        file_bytes: u64,
+    ) -> Result<Footer, FooterError> {
         let (body, crc) = bytes.split_at(FOOTER_BYTES - 4);
         // The magic comes first, so that a foreign file is called what it is.
         if &body[FOOTER_BYTES - 12..] != MAGIC {
@@ -81,9 +100,10 @@ impl Footer {
         match version {
             FORMAT_VERSION => {}
             UNSALTED_VERSION => footer.salt = footer.number << 32,
+            newer if newer > FORMAT_VERSION => return Err(FooterError::Newer(newer)),
             _ => {
-                let what = format!("table format {version} is not known; this is {FORMAT_VERSION}");
-                return Err(what);
+                let what = format!("table format {version} is no longer read");
+                return Err(FooterError::Damaged(what));
             }
         }
         let limit = file_bytes.saturating_sub(FOOTER_BYTES as u64);
@@ -151,6 +171,17 @@ mod tests {
         let end = footer().properties.end() + FOOTER_BYTES as u64;
         let before = as_unsalted(&footer().encode());
         assert_eq!(Footer::decode(&before, end), Ok(Footer { salt: 7 << 32, ..footer() }));
+    }
+
+    #[test]
+    fn a_newer_format_is_told_from_damage() {
+        let mut newer = footer().encode();
+        newer[56..60].copy_from_slice(&(FORMAT_VERSION + 1).to_le_bytes());
+        assert!(matches!(Footer::decode(&newer, 10_000), Err(FooterError::Damaged(_))));
+        let crc = checksum::crc32c(&newer[..FOOTER_BYTES - 4]);
+        newer[FOOTER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        let expected = Err(FooterError::Newer(FORMAT_VERSION + 1));
+        assert_eq!(Footer::decode(&newer, 10_000), expected);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::options::Reading;
 use crate::range_tombstone::RangeTombstones;
 use crate::sstable::block::{Block, Spacing};
 use crate::sstable::fences::{BlockHandle, Fences};
-use crate::sstable::footer::{FOOTER_BYTES, Footer};
+use crate::sstable::footer::{FOOTER_BYTES, Footer, FooterError};
 use crate::sstable::point_index::{Candidates, Place, PointIndex};
 use crate::sstable::properties::Properties;
 use crate::sstable::range_deletions;
@@ -359,8 +359,12 @@ pub(super) fn read_footer(source: &TableSource, number: u64, file_bytes: u64) ->
     let offset = file_bytes - FOOTER_BYTES as u64;
     let bytes = source.bare(offset, FOOTER_BYTES)?;
     let bytes = bytes[..].try_into().expect("as many bytes as were asked for");
-    let footer =
-        Footer::decode(bytes, file_bytes).map_err(|what| source.corruption(offset, what))?;
+    let footer = Footer::decode(bytes, file_bytes).map_err(|error| match error {
+        FooterError::Damaged(what) => source.corruption(offset, what),
+        FooterError::Newer(version) => {
+            Error::NewerFormat { file: source.path().to_owned(), version }
+        }
+    })?;
     if footer.number != number {
         let what = format!("this is table {}, expected {number}", footer.number);
         return Err(source.corruption(offset, what));
