@@ -15,9 +15,9 @@ use crate::sstable::{self, Table};
 use crate::vfs::{DiskFileSystem, FileSystem};
 
 /// Writes the contents of a journal segment, table or manifest to `out`, an item a line. Answers the number of
-/// blocks, entries and edits that are damaged, which the listing tells of in their place; what makes the whole
-/// file unreadable is an error. A journal or manifest that is torn where it ends is not damaged: so does one
-/// that is being written.
+/// records, blocks, entries and edits that are damaged, which the listing tells of in their place; what makes the
+/// whole file unreadable is an error. A journal or manifest that is torn where it ends is not damaged: so does
+/// one that is being written.
 pub fn file(path: &Path, out: &mut dyn Write) -> Result<u64> {
     let fs: Arc<dyn FileSystem> = Arc::new(DiskFileSystem);
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -25,12 +25,12 @@ pub fn file(path: &Path, out: &mut dyn Write) -> Result<u64> {
     match file_name::parse(name) {
         Some(FileKind::Segment(_)) => {
             let mut failed = None;
-            journal::inspect(&fs, path, &mut |line| {
+            let damaged = journal::inspect(&fs, path, &mut |line| {
                 if failed.is_none() {
                     failed = writeln!(out, "{line}").err();
                 }
             })?;
-            failed.map_or(Ok(0), |error| Err(written(error)))
+            failed.map_or(Ok(damaged), |error| Err(written(error)))
         }
         Some(FileKind::Table(number)) => {
             let opened = fs.open_read(path).map_err(|error| Error::io("open", path, error))?;

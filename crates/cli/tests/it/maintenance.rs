@@ -130,6 +130,23 @@ fn inspect_of_a_torn_journal_exits_0() {
     run(tallybook().arg("inspect").arg(&path)).success();
 }
 
+/// What stands behind proves that the disk had it: this is no torn end.
+#[test]
+fn inspect_of_a_damaged_journal_shows_the_rest_and_exits_5() {
+    let dir = filled();
+    let of_journal = |(path, kind)| matches!(kind, FileKind::Segment(_)).then_some(path);
+    let path: PathBuf = files(&dir).into_iter().find_map(of_journal).expect("there is a journal");
+    let text = run(tallybook().arg("inspect").arg(&path)).success();
+    let last = text.text().lines().rfind(|line| line.contains(" group ")).expect("a record");
+    let offset: usize = last.split(' ').next().unwrap().parse().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[offset + 9] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let damaged = run(tallybook().arg("inspect").arg(&path)).failure(5, "damaged places");
+    assert!(damaged.text().contains(&format!("{offset} damaged: ")), "{}", damaged.text());
+    assert!(damaged.text().contains(" mark "), "{}", damaged.text());
+}
+
 #[test]
 fn inspect_refuses_what_is_no_file_of_a_store() {
     let dir = Dir::new();
