@@ -329,7 +329,7 @@ There must be room for another copy. What the new store lacks stays in the old o
 pub(crate) struct CheckpointArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
-    /// The copy's directory, which must not exist
+    /// The copy's directory, which must not exist, or be empty
     pub(crate) dir: PathBuf,
 }
 

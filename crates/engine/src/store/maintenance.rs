@@ -116,7 +116,7 @@ impl Inner {
     }
 
     fn check_empty(&self, dir: &Path) -> Result<()> {
-        match self.resources.fs.list(dir).map_err(Inner::io("list", dir))?.is_empty() {
+        match self.resources.fs.is_dir_empty(dir).map_err(Inner::io("list", dir))? {
             true => Ok(()),
             false => Err(Error::InvalidArgument(format!("{} is not empty", dir.display()))),
         }

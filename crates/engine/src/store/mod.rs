@@ -324,7 +324,7 @@ impl Store {
         self.inner.compact(start, end, progress)
     }
 
-    /// Makes a consistent copy of the store that can be opened, in a new directory of the same file
+    /// Makes a consistent copy of the store that can be opened, in a new or empty directory of the same file
     /// system, by hard links. It holds what was written before the call.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
         self.inner.checkpoint(dir.as_ref())

@@ -289,7 +289,7 @@ impl Opening<'_> {
 
     /// The closed segments that the manifest keeps, and the forwards into collected ones.
     fn open_segments(&self, files: &Arc<JournalFiles>, version: &Version) -> Result<Segments> {
-        let mut segments = Segments::default();
+        let mut segments = Segments::new(self.dir);
         for meta in version.segments.kept() {
             let segment = Segment::open(files.clone(), meta.number, meta.end_offset)?;
             segments.insert(Arc::new(segment));

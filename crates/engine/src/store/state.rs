@@ -5,12 +5,14 @@
 //! compactions replace it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::table_search::{Found, TableSearch};
 use crate::error::{Error, Result};
+use crate::file_name;
 use crate::head::{Body, Entry, ValuePointer};
 use crate::journal::{CollectedIndex, MovedValues, Segment, Sequence};
 use crate::key::{self, SeqNo};
@@ -210,12 +212,18 @@ pub(crate) enum SegmentEntry {
 }
 
 /// Every segment that a pointer may name.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Segments {
+    dir: Arc<Path>,
     pub(crate) by_number: BTreeMap<u64, SegmentEntry>,
 }
 
 impl Segments {
+    /// None yet, of the store in `dir`.
+    pub(crate) fn new(dir: &Path) -> Segments {
+        Segments { dir: dir.into(), by_number: BTreeMap::new() }
+    }
+
     /// Adds a segment under its own number.
     pub(crate) fn insert(&mut self, segment: Arc<Segment>) {
         self.by_number.insert(segment.number(), SegmentEntry::Direct(segment));
@@ -239,7 +247,7 @@ impl Segments {
     fn find(&self, pointer: &ValuePointer) -> Result<(&Arc<Segment>, u64)> {
         self.locate(pointer).ok_or_else(|| {
             Error::corruption(
-                format!("{:06}.journal", pointer.segment).as_ref(),
+                &file_name::segment(&self.dir, pointer.segment),
                 pointer.offset,
                 "a table names a value here, but no such value is known",
             )
@@ -325,5 +333,11 @@ mod tests {
         segments.forward(other, &CollectedIndex::read(&to).unwrap(), &to);
         assert!(segments.locate(&pointer(other)).is_none());
         assert!(!segments.by_number.contains_key(&other), "it would hold on to the segment before");
+        match segments.find(&pointer(other)) {
+            Err(Error::Corruption { file, .. }) => {
+                assert_eq!(file, file_name::segment(Path::new("/s"), other));
+            }
+            found => panic!("{found:?}"),
+        }
     }
 }

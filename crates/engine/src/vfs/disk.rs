@@ -83,6 +83,10 @@ impl FileSystem for DiskFileSystem {
         Ok(names)
     }
 
+    fn is_dir_empty(&self, dir: &Path) -> io::Result<bool> {
+        Ok(std::fs::read_dir(dir)?.next().transpose()?.is_none())
+    }
+
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         DiskFile::open(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
     }

@@ -78,6 +78,11 @@ impl FileSystem for FaultyFileSystem {
         self.inner.list(dir)
     }
 
+    fn is_dir_empty(&self, dir: &Path) -> io::Result<bool> {
+        self.faults.check(Reads, "is_dir_empty", dir)?;
+        self.inner.is_dir_empty(dir)
+    }
+
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         self.faults.check(Writes, "create", path)?;
         Ok(self.file(self.inner.create(path)?, path))

@@ -108,6 +108,12 @@ impl FileSystem for MemoryFileSystem {
         Ok(names.filter_map(|name| Some(name.file_name()?.to_str()?.to_owned())).collect())
     }
 
+    fn is_dir_empty(&self, dir: &Path) -> io::Result<bool> {
+        let state = self.volume.state();
+        state.check_dir(dir)?;
+        Ok(state.is_dir_empty(dir))
+    }
+
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let cell = self.volume.mutate("create", path, |state| state.create(path))?;
         let (volume, path) = (self.volume.clone(), path.to_owned());

@@ -48,6 +48,10 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Names of the files in a directory, in no order; neither directories nor names that aren't
     /// UTF-8.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Whether a directory holds nothing at all, what isn't listed included.
+    fn is_dir_empty(&self, dir: &Path) -> io::Result<bool> {
+        Ok(self.list(dir)?.is_empty())
+    }
     /// Makes a new file (mode 0600) for reading and writing; `AlreadyExists` if there is one.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
     /// Opens an existing file for reading and writing.

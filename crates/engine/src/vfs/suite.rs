@@ -68,10 +68,12 @@ fn directories_are_made_with_their_parents_and_not_listed() {
         assert_eq!(kind(fs.sync_dir(&deep)), Some(ErrorKind::NotFound));
         fs.create_dir_all(&deep).unwrap();
         fs.create_dir_all(&deep).unwrap();
+        assert!(fs.is_dir_empty(&deep).unwrap() && !fs.is_dir_empty(&dir.join("a")).unwrap());
         fs.create(&deep.join("file")).unwrap();
         fs.create(&dir.join("beside")).unwrap();
         fs.sync_dir(&deep).unwrap();
         assert!(fs.exists(&dir.join("a/b")).unwrap());
+        assert!(!fs.is_dir_empty(&deep).unwrap());
         assert_eq!(listed(fs, &deep), names(["file"]));
         assert_eq!(listed(fs, dir), names(["beside"]));
         let below_a_file = dir.join("beside/dir");

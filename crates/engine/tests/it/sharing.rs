@@ -54,6 +54,9 @@ fn a_checkpoint_opens_as_it_was_and_is_not_touched_by_later_writes() {
     }
     store.checkpoint(dir.path().join("copy")).unwrap();
     assert!(store.checkpoint(dir.path().join("copy")).is_err(), "the directory is not empty");
+    std::fs::create_dir_all(dir.path().join("others/own")).unwrap();
+    assert!(store.checkpoint(dir.path().join("others")).is_err(), "it holds a directory");
+    assert!(!dir.path().join("others/CURRENT").exists());
     for round in 1..5 {
         for at in 0..2000u32 {
             store.put(&at.to_be_bytes(), &value(round, at)).unwrap();

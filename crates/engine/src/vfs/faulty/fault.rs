@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 pub enum OperationClass {
     /// All of them.
     Any,
-    /// Those that look: `list`, `open`, `open_read`, `available_bytes`, `exists`, `len`,
+    /// Those that look: `list`, `is_dir_empty`, `open`, `open_read`, `available_bytes`, `exists`, `len`,
     /// `read_exact_at`, `read_once_at`, `read_cached_at`, `map`.
     Reads,
     /// Those that change: `create_dir_all`, `create`, `rename`, `remove`, `hard_link`, `lock`,

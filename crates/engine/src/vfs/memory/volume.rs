@@ -143,6 +143,12 @@ impl State {
         Err(error.into())
     }
 
+    /// Whether neither a file nor a directory is in a directory.
+    pub(super) fn is_dir_empty(&self, dir: &Path) -> bool {
+        let is_inside = |other: &PathBuf| other.parent() == Some(dir);
+        self.names.in_dir(dir).next().is_none() && !self.directories.iter().any(is_inside)
+    }
+
     pub(super) fn make_dirs(&mut self, path: &Path) -> io::Result<()> {
         if path.ancestors().any(|dir| self.names.get(dir).is_some()) {
             return Err(Errno::NOTDIR.into());
