@@ -131,7 +131,8 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     memtable_journal_bytes: Option<ByteCount>,
 
-    /// Memory for all memtables; writers are slowed from half of it on, and wait at its end [default: 256MiB]
+    /// Memory for all memtables; writers are slowed once half of what it leaves beside one of them waits to
+    /// be flushed, and wait when it is used up [default: 256MiB]
     #[arg(long, value_name = "BYTES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     write_buffer_bytes: Option<ByteCount>,

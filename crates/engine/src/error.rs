@@ -45,8 +45,8 @@ pub enum Error {
         /// The store's directory.
         path: PathBuf,
     },
-    /// Writing is over until the store is reopened, because a sync failed and the outcome of earlier
-    /// writes is unknown to the operating system. Reads still answer. Reopen.
+    /// Writing is over until the store is reopened, because a sync failed, or a write or rename of the manifest,
+    /// and what of it is on disk is unknown. Reads still answer. Reopen.
     ReadOnly {
         /// What ended writing.
         cause: String,

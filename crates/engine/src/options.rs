@@ -96,7 +96,8 @@ pub struct Options {
     /// One operation in so many is timed, 0 for none; `Store::set_sample_every` changes it while the
     /// store is open. To 1,048,576; default 256.
     pub sample_every: u32,
-    /// A writer gets `Busy` when no flush made progress for this long. Default 10 s.
+    /// A writer that waits for memory gets `Busy`, or `NoSpace` where flushes lack that, once no memtable was
+    /// flushed for this long while it waited. Default 10 s.
     pub stall_deadline: Duration,
 }
 

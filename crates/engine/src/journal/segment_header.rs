@@ -40,8 +40,8 @@ pub struct SegmentHeader {
     pub is_recycled: bool,
     /// Where the index record of a collected segment stands; 0 in a log segment.
     pub index_offset: u64,
-    /// Bytes that a log segment's file was made with; 0 in a collected segment. A shorter file was cut,
-    /// by recovery or by something else.
+    /// Bytes that a log segment's file was made with, or cut to; 0 in a collected segment. A shorter file was
+    /// cut by something else, or its cut is not on disk whole.
     pub file_bytes: u64,
 }
 

@@ -34,7 +34,7 @@ pub struct Stats {
     pub heads: u64,
     /// Cursors and ranges opened.
     pub scans: u64,
-    /// Bytes of keys and values written by the caller.
+    /// Bytes of keys, values and attributes written by the caller.
     pub user_bytes_written: u64,
     /// Bytes appended to the journal.
     pub journal_bytes_written: u64,
@@ -113,8 +113,8 @@ pub struct Stats {
     pub open: Duration,
     /// Journal bytes replayed by opening.
     pub replayed_bytes: u64,
-    /// The last failure of background work that is being retried, if it still fails; or why a journal segment
-    /// is left as it is, whose live values can't all be read.
+    /// The last failure of background work that is being retried, if it still fails; or the damage for which a
+    /// merge is left alone; or why a journal segment is left as it is, whose live values can't all be read.
     pub background_error: Option<String>,
 }
 

@@ -35,7 +35,7 @@ fn encode_operations(families: &mut Families<'_>, stats: &Stats) -> Result<(), E
     )?;
     families.counter(
         "tallybook_user_written_bytes_total",
-        "Bytes of keys and values written by callers",
+        "Bytes of keys, values and attributes written by callers",
         stats.user_bytes_written,
     )?;
     families.gauge("tallybook_last_seqno", "Number of the last visible write", stats.last_seqno)?;
