@@ -132,7 +132,7 @@ pub(super) fn clear(fs: &dyn FileSystem, dir: &Path) {
 /// That a directory is empty, or isn't there.
 pub(super) fn check_empty(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     let is_there = fs.exists(dir).map_err(|error| Error::io("look up", dir, error))?;
-    if is_there && !fs.list(dir).map_err(|error| Error::io("list", dir, error))?.is_empty() {
+    if is_there && !fs.is_dir_empty(dir).map_err(|error| Error::io("list", dir, error))? {
         return Err(Error::InvalidArgument(format!("{} is not empty", dir.display())));
     }
     Ok(())

@@ -107,8 +107,8 @@ impl SalvageReport {
 /// Saves what is whole of the store in `from`, which nobody may have open, in a new one in `to`, which must not exist
 /// or be empty; written as `options` say. `progress` is called with the bytes done and the bytes in all.
 ///
-/// `InvalidArgument`: there is no store, or one of a newer format, or without a manifest something certain is wanted.
-/// Any error leaves no store in `to`.
+/// `InvalidArgument`: there is no store, or without a manifest something certain is wanted. `NewerFormat`: the manifest
+/// is of one; a table or segment that is counts as one that can't be read. Any error leaves no store in `to`.
 pub fn salvage(
     from: &Path,
     to: &Path,
@@ -197,12 +197,13 @@ impl Found {
             Ok(None) => {
                 return Err(Error::InvalidArgument(format!("{} holds no store", dir.display())));
             }
-            Err(error @ Error::InvalidArgument(_)) => return Err(error),
+            Err(newer @ Error::NewerFormat { .. }) => return Err(newer),
             // One alone is the live one, whatever became of the file that names it.
             Err(error) => match manifests[..] {
-                [number] => manifest::recover_file(&*resources.fs, dir, number)
-                    .map(version)
-                    .map_err(|_| error),
+                [number] => match manifest::recover_file(&*resources.fs, dir, number) {
+                    Err(newer @ Error::NewerFormat { .. }) => return Err(newer),
+                    recovered => recovered.map(version).map_err(|_| error),
+                },
                 _ => Err(error),
             },
         };
@@ -277,7 +278,8 @@ impl Salvage<'_> {
         self.copy(&mut seen, &mut copy, &mut report, &mut progress)?;
         copy.finish(last_seqno)?;
         let manifest = self.found.manifest.as_ref().err().cloned();
-        report.damage = seen.lost.errors.into_iter().chain(manifest).map(damage_of).collect();
+        let errors = seen.lost.errors.into_iter().chain(manifest);
+        report.damage = errors.map(|error| Damage::of(error, self.from)).collect();
         progress.finish();
         Ok(report)
     }
@@ -477,15 +479,5 @@ impl Progress<'_> {
 
     fn finish(&mut self) {
         (self.tell)(self.total, self.total);
-    }
-}
-
-fn damage_of(error: Error) -> Damage {
-    match error {
-        Error::Corruption { file, offset, what } => Damage { file, offset, what },
-        Error::Io { ref path, .. } => {
-            Damage { file: path.clone(), offset: 0, what: error.to_string() }
-        }
-        other => Damage { file: Default::default(), offset: 0, what: other.to_string() },
     }
 }

@@ -85,7 +85,9 @@ fn with_consequence(error: &Error, consequence: &str) -> Error {
         Error::Corruption { file, offset, what } => {
             Error::corruption(file, *offset, format!("{what}; {consequence}"))
         }
-        Error::Io { path, .. } => Error::corruption(path, 0, format!("{error}; {consequence}")),
+        Error::Io { path: file, .. } | Error::NewerFormat { file, .. } => {
+            Error::corruption(file, 0, format!("{error}; {consequence}"))
+        }
         other => Error::corruption(Path::new(""), 0, format!("{other}; {consequence}")),
     }
 }

@@ -31,6 +31,19 @@ pub struct Damage {
     pub what: String,
 }
 
+impl Damage {
+    /// What an error of reading tells; of `path`, where it names no file.
+    pub(crate) fn of(error: Error, path: &Path) -> Damage {
+        match error {
+            Error::Corruption { file, offset, what } => Damage { file, offset, what },
+            Error::Io { path: ref file, .. } | Error::NewerFormat { ref file, .. } => {
+                Damage { file: file.clone(), offset: 0, what: error.to_string() }
+            }
+            other => Damage { file: path.to_owned(), offset: 0, what: other.to_string() },
+        }
+    }
+}
+
 /// What a verification found.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyReport {
@@ -205,7 +218,7 @@ impl Inner {
             if is_sound
                 && let Err(error) = self.verify_pointers(live, &state, &mut report, &mut met)
             {
-                met.push(damage_of(error, table.path()));
+                met.push(Damage::of(error, table.path()));
             }
             progress(report.bytes, total);
         }
@@ -261,7 +274,7 @@ impl Inner {
                         });
                     }
                     Err(error) => {
-                        let damage = damage_of(error, path);
+                        let damage = Damage::of(error, path);
                         if !met.contains(&damage) {
                             met.push(damage);
                         }
@@ -355,17 +368,6 @@ impl Inner {
         self.resources.file_cache.forget_directory(&self.dir);
         drop(running);
         *self.lock.lock() = None;
-    }
-}
-
-/// An error of reading as a damaged place; `path` is what was read where it names no file.
-fn damage_of(error: Error, path: &Path) -> Damage {
-    match error {
-        Error::Corruption { file, offset, what } => Damage { file, offset, what },
-        Error::Io { path: ref file, .. } => {
-            Damage { file: file.clone(), offset: 0, what: error.to_string() }
-        }
-        other => Damage { file: path.to_owned(), offset: 0, what: other.to_string() },
     }
 }
 

@@ -324,6 +324,28 @@ fn without_a_manifest_everything_must_be_asked_for() {
     assert!(found == expected, "what tables know to be deleted does not come back");
 }
 
+/// It isn't damaged, and who has the newer release needs no salvage.
+#[test]
+fn a_manifest_of_a_newer_format_is_told_from_a_damaged_one() {
+    let fs = MemoryFileSystem::new();
+    filled(&fs);
+    let [manifest] = &paths(&fs, "MANIFEST")[..] else { panic!("there is one") };
+    let mut header = contents(&fs, manifest)[..32].to_vec();
+    header[8] += 1;
+    let crc = tallybook::checksum::crc32c(&header[..28]);
+    header[28..].copy_from_slice(&crc.to_le_bytes());
+    fs.open(manifest).unwrap().write_all_at(&header, 0).unwrap();
+    // As it is found by its name, and where it alone is left.
+    for _ in 0..2 {
+        let refused = salvage(&fs, Wanted::Everything);
+        assert!(matches!(refused, Err(Error::NewerFormat { version: 2, .. })), "{refused:?}");
+        let current = Path::new(FROM).join("CURRENT");
+        if fs.exists(&current).unwrap() {
+            fs.remove(&current).unwrap();
+        }
+    }
+}
+
 #[test]
 fn values_of_a_collected_segment_without_an_index_are_found() {
     let fs = MemoryFileSystem::new();
