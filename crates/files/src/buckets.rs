@@ -4,12 +4,12 @@
 //! store, or is another bucket, is not used. At most `open_buckets_max` are kept open but for those in
 //! use at the moment, and those that can't be synced.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use tallybook::{Durability, JournalWriting, Options, Resources, Store};
+use tallybook::{Durability, JournalWriting, Options, Resources, Store, file_name};
 
 use crate::error::{Error, Result};
 use crate::key_layout;
@@ -179,14 +179,14 @@ impl Buckets {
         let lost = |what: String| Error::BucketLost { bucket, path: path.clone(), what };
         let options =
             Options { create_if_missing: make, ..engine_options(&self.options, &self.superblock) };
-        let told = |error| Error::of_store(error, lost);
-        let store = Store::open_with(&path, options, self.resources.clone()).map_err(told)?;
+        let store = open_engine_store(&path, options, &self.resources, &lost)?;
         let expected = Identity {
             store: self.superblock.store,
             bucket,
             generation: self.superblock.bucket_generations[usize::from(bucket)],
         };
-        match store.get(&[key_layout::IDENTITY]).map_err(told)? {
+        let identity = store.get(&[key_layout::IDENTITY]);
+        match identity.map_err(|error| Error::of_store(error, lost))? {
             Some(value) if Identity::decode(&value).as_ref() == Some(&expected) => Ok(store),
             Some(_) => Err(lost("it is another bucket, or another store's".to_owned())),
             None if make => {
@@ -245,32 +245,63 @@ impl Buckets {
     }
 }
 
+/// Opens an engine store. `lost` tells of one that has to be there, and whole, and isn't.
+pub(crate) fn open_engine_store(
+    path: &Path,
+    options: Options,
+    resources: &Arc<Resources>,
+    lost: &dyn Fn(String) -> Error,
+) -> Result<Store> {
+    match Store::open_with(path, options, resources.clone()) {
+        // The engine refuses settings in the same way, whatever is there.
+        Err(tallybook::Error::InvalidArgument(what))
+            if !exists(resources, &file_name::current(path))? =>
+        {
+            Err(lost(what))
+        }
+        opened => opened.map_err(|error| Error::of_store(error, lost)),
+    }
+}
+
+fn exists(resources: &Resources, path: &Path) -> Result<bool> {
+    resources.fs.exists(path).map_err(|source| Error::io("look up", path, source))
+}
+
 /// How the engine store of a bucket is opened: hundreds of them must stay small, and all but a few
 /// bytes of what they hold stay in the journal.
 fn engine_options(options: &OpenOptions, superblock: &Superblock) -> Options {
-    Options {
-        durability: options.unwaited(),
-        reading: options.reading,
-        journal_writing: JournalWriting::Written,
-        memtable_bytes: 1 << 20,
-        write_buffer_bytes: 8 << 20,
-        segment_bytes_min: options
-            .segment_bytes_min
-            .unwrap_or((u64::from(superblock.chunk_bytes) * 8).clamp(1 << 20, 4 << 20)),
-        table_bytes: 8 << 20,
-        ..Options::default()
-    }
+    let segment_bytes = (u64::from(superblock.chunk_bytes) * 8).clamp(1 << 20, 4 << 20);
+    with_segments_of(
+        options.segment_bytes_min.unwrap_or(segment_bytes),
+        Options {
+            durability: options.unwaited(),
+            reading: options.reading,
+            journal_writing: JournalWriting::Written,
+            memtable_bytes: 1 << 20,
+            write_buffer_bytes: 8 << 20,
+            table_bytes: 8 << 20,
+            ..Options::default()
+        },
+    )
 }
 
 /// How the engine store of the catalogue is opened. What is written to it all the time names a durability of
 /// its own: `Sync` here has the journal written as suits syncs.
 pub(crate) fn catalogue_options(options: &OpenOptions) -> Options {
-    Options {
-        durability: options.durability,
-        reading: options.reading,
-        memtable_bytes: 4 << 20,
-        write_buffer_bytes: 32 << 20,
-        segment_bytes_min: options.segment_bytes_min.unwrap_or(1 << 20),
-        ..Options::default()
-    }
+    with_segments_of(
+        options.segment_bytes_min.unwrap_or(1 << 20),
+        Options {
+            durability: options.durability,
+            reading: options.reading,
+            memtable_bytes: 4 << 20,
+            write_buffer_bytes: 32 << 20,
+            ..Options::default()
+        },
+    )
+}
+
+/// These options, with segments of so many bytes at first, which the largest may not be below.
+fn with_segments_of(segment_bytes_min: u64, options: Options) -> Options {
+    let segment_bytes_max = options.segment_bytes_max.max(segment_bytes_min);
+    Options { segment_bytes_min, segment_bytes_max, ..options }
 }

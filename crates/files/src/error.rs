@@ -85,11 +85,10 @@ impl From<tallybook::Error> for Error {
 }
 
 impl Error {
-    /// An error of an engine store that has to be there, and whole: `lost` says so where it isn't. What the
-    /// disk can't read this time isn't lost: a repair would make the store anew.
+    /// An error of an engine store that has to be whole: `lost` says so where it isn't. What the disk can't
+    /// read this time isn't lost, nor what a newer release wrote: a repair would make the store anew.
     pub(crate) fn of_store(error: tallybook::Error, lost: impl FnOnce(String) -> Error) -> Error {
         match error {
-            tallybook::Error::InvalidArgument(what) => lost(what),
             damage @ tallybook::Error::Corruption { .. } => lost(damage.to_string()),
             other => Error::from(other),
         }

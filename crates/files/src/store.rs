@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use tallybook::vfs::{self, FileSystem, JoinHandle, Priority};
 use tallybook::{Durability, ResourceOptions, Resources, Store, WriteBatch};
 
-use crate::buckets::{Buckets, catalogue_options};
+use crate::buckets::{Buckets, catalogue_options, open_engine_store};
 use crate::core::{Core, Unswept, decode_known_shares, undecodable, unknown_buckets};
 use crate::error::{Error, Result};
 use crate::figures::{Figures, Totals};
@@ -399,10 +399,10 @@ pub(crate) fn open_catalogue(
 ) -> Result<Store> {
     let lost = |what: String| Error::CatalogueLost { path: path.to_owned(), what };
     let options = tallybook::Options { create_if_missing: false, ..catalogue_options(options) };
-    let told = |error| Error::of_store(error, lost);
-    let catalogue = Store::open_with(path, options, resources.clone()).map_err(told)?;
+    let catalogue = open_engine_store(path, options, resources, &lost)?;
     let expected = superblock.catalogue_identity();
-    match catalogue.get(&[key_layout::IDENTITY]).map_err(told)? {
+    let identity = catalogue.get(&[key_layout::IDENTITY]);
+    match identity.map_err(|error| Error::of_store(error, lost))? {
         Some(value) if CatalogueIdentity::decode(&value) != Some(expected) => {
             Err(lost("it is another store's, or an older one".to_owned()))
         }

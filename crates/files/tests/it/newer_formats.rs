@@ -1,0 +1,121 @@
+//! What a newer release wrote, and settings that the engine refuses: neither is lost, and no repair goes on without
+//! it.
+
+use std::path::{Path, PathBuf};
+
+use tallybook::checksum;
+use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem};
+use tallybook_files::{CreateOptions, Error, FileStore, OpenOptions, RepairOptions};
+
+use crate::failing_bucket::name_in;
+use crate::support::{
+    CHUNK, assert_reads, bytes, engine_store, in_memory, inline, lose_catalogue, memory_dir,
+    reopen, small, write,
+};
+
+const DIRECTORIES: [&str; 2] = ["catalogue-000001", "buckets/000-000001"];
+
+/// A format version that no release has.
+const NEWER: u32 = 99;
+
+fn contents(fs: &MemoryFileSystem, path: &Path) -> Vec<u8> {
+    let file = fs.open_read(path).unwrap();
+    let mut contents = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(&mut contents, 0).unwrap();
+    contents
+}
+
+/// Gives a file of an engine store a newer format version, with the right checksum; whether it has one.
+fn make_newer(fs: &MemoryFileSystem, path: &Path) -> bool {
+    let mut contents = contents(fs, path);
+    let name = path.file_name().unwrap().to_str().unwrap();
+    // Where the part that has the version begins, the version in it, and the checksum that follows.
+    let (start, version, end) = match name.rsplit('.').next() {
+        Some("sst") => (contents.len() - 80, 56, 76),
+        Some("journal") => (0, 8, 60),
+        _ if name.starts_with("MANIFEST") => (0, 8, 28),
+        _ => return false,
+    };
+    let part = &mut contents[start..];
+    part[version..version + 4].copy_from_slice(&NEWER.to_le_bytes());
+    let checksum = checksum::crc32c(&part[..end]);
+    part[end..end + 4].copy_from_slice(&checksum.to_le_bytes());
+    fs.open(path).unwrap().write_all_at(&contents, 0).unwrap();
+    true
+}
+
+/// The store's description, and which engine stores there are.
+fn left_alone(fs: &MemoryFileSystem) -> (Vec<Vec<u8>>, bool) {
+    let descriptions = ["STORE", "STORE.copy"].map(|name| contents(fs, &memory_dir().join(name)));
+    let anew = fs.exists(&memory_dir().join("buckets/000-000002")).unwrap();
+    (descriptions.to_vec(), anew)
+}
+
+fn is_of_newer(error: &Error) -> bool {
+    !matches!(error, Error::CatalogueLost { .. } | Error::BucketLost { .. } | Error::Damaged { .. })
+        && error.to_string().contains("newer format")
+}
+
+/// An older release took it for lost, and its repair made the store anew and empty.
+#[test]
+fn what_a_newer_release_wrote_is_refused_and_not_made_anew() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, CreateOptions { bucket_count: 2, ..small() });
+    let names = [0, 1].map(|bucket| name_in(&store, bucket, 0));
+    names.iter().for_each(|name| drop(write(&store, name, &bytes(1, CHUNK))));
+    store.close().unwrap();
+    drop(store);
+    for name in DIRECTORIES {
+        let store = engine_store(&memory, name);
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+        store.close().unwrap();
+    }
+    let files: Vec<PathBuf> = DIRECTORIES
+        .iter()
+        .map(|name| memory_dir().join(name))
+        .flat_map(|dir| memory.list(&dir).unwrap().into_iter().map(move |name| dir.join(name)))
+        .collect();
+    let mut refused_kinds = Vec::new();
+    for path in files {
+        let fs = memory.image().crash(CrashMode::KeepAll, 0);
+        if !make_newer(&fs, &path) {
+            continue;
+        }
+        let place = path.display();
+        let before = left_alone(&fs);
+        let read = reopen(&fs).and_then(|store| {
+            assert_reads(&store, &names[1], &bytes(1, CHUNK));
+            store.read(&names[0])
+        });
+        let Err(error) = read else { continue };
+        assert!(is_of_newer(&error), "{place}: {error:?}");
+        refused_kinds.push(path.extension().map(ToOwned::to_owned));
+        for is_catalogue_lost in [false, !path.starts_with(memory_dir().join(DIRECTORIES[0]))] {
+            if is_catalogue_lost {
+                lose_catalogue(&fs);
+            }
+            let refused =
+                FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()));
+            assert!(refused.as_ref().is_err_and(is_of_newer), "{place}: {refused:?}");
+            assert!(left_alone(&fs) == before, "{place}");
+        }
+    }
+    refused_kinds.sort();
+    refused_kinds.dedup();
+    assert_eq!(refused_kinds.len(), 3, "{refused_kinds:?}");
+}
+
+/// A sound store was called lost where the segments that were asked for are larger than the engine's largest.
+#[test]
+fn large_segments_are_taken_and_no_sound_store_is_lost() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, CreateOptions { bucket_count: 1, ..small() });
+    write(&store, "file", b"file");
+    store.close().unwrap();
+    drop(store);
+    let options = OpenOptions { segment_bytes_min: Some(128 << 20), ..OpenOptions::default() };
+    let store = FileStore::open_with(memory_dir(), options, inline(memory.clone())).unwrap();
+    assert_reads(&store, "file", b"file");
+    write(&store, "file", b"anew");
+    assert_reads(&store, "file", b"anew");
+}
