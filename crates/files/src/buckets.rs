@@ -1,8 +1,8 @@
 //! The buckets' engine stores: opened when needed, closed when idle.
 //!
-//! Invariants: a bucket that was made is never made again in silence, and one that belongs to another
-//! store, or is another bucket, is not used. At most `open_buckets_max` are kept open but for those in
-//! use at the moment, and those that can't be synced.
+//! Invariants: a bucket that was made is never made again in silence, none is made where its disk isn't
+//! mounted, and one that belongs to another store, or is another bucket, is not used. At most
+//! `open_buckets_max` are kept open but for those in use at the moment, and those that can't be synced.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,6 +90,20 @@ impl Buckets {
         self.open(bucket, true)
     }
 
+    /// `BucketLost` where the directory, elsewhere, that a bucket is placed in isn't there, as with a disk that
+    /// isn't mounted: it was made with the store, and made again it would be on another disk.
+    pub(crate) fn check_root(&self, bucket: u8) -> Result<()> {
+        let Some(root) = self.superblock.bucket_root(usize::from(bucket)) else { return Ok(()) };
+        if exists(&self.resources, &root)? {
+            return Ok(());
+        }
+        let what = format!(
+            "{} isn't there; bring it back, or make it, empty, to go on without what it held",
+            root.display()
+        );
+        Err(Error::BucketLost { bucket, path: self.path(bucket), what })
+    }
+
     /// Number of buckets that are open.
     pub(crate) fn open_count(&self) -> usize {
         self.open_count.load(Ordering::Relaxed)
@@ -175,6 +189,9 @@ impl Buckets {
     }
 
     fn open_store(&self, bucket: u8, make: bool) -> Result<Store> {
+        if make {
+            self.check_root(bucket)?;
+        }
         let path = self.path(bucket);
         let lost = |what: String| Error::BucketLost { bucket, path: path.clone(), what };
         let options =

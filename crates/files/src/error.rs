@@ -48,8 +48,8 @@ pub enum Error {
         /// Bytes free in all buckets together.
         free_bytes: u64,
     },
-    /// A bucket's directory is gone or cannot be opened. Put it back, or `repair` the store without it;
-    /// files with no chunk in it still answer.
+    /// A bucket's directory is gone or cannot be opened, or the one that it is to be made in is gone. Put it
+    /// back, or `repair` the store without it; files with no chunk in it still answer.
     BucketLost {
         /// The bucket.
         bucket: u8,

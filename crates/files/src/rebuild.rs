@@ -44,14 +44,13 @@ pub(crate) struct Rebuilt {
 
 /// Makes a catalogue from what the buckets say.
 pub(crate) fn rebuild(
-    dir: &Path,
     path: &Path,
     buckets: &Buckets,
     superblock: &Superblock,
     options: &OpenOptions,
     resources: &Arc<Resources>,
 ) -> Result<Rebuilt> {
-    check_roots(&*resources.fs, dir, superblock)?;
+    check_roots(buckets, superblock)?;
     let catalogue = Store::open_with(
         path,
         Options { error_if_exists: true, ..catalogue_options(options) },
@@ -107,21 +106,16 @@ pub(crate) fn open_twice(buckets: &Buckets, bucket: u8) -> Result<Option<Bucket>
     }
 }
 
-/// Refuses where a directory that buckets were to be placed in isn't there, as with a disk that isn't mounted:
-/// without the catalogue nothing else tells of the files in them.
-fn check_roots(fs: &dyn FileSystem, dir: &Path, superblock: &Superblock) -> Result<()> {
+/// Refuses where a directory that buckets were to be placed in isn't there: without the catalogue nothing else
+/// tells of the files in them.
+fn check_roots(buckets: &Buckets, superblock: &Superblock) -> Result<()> {
     for bucket in 0..superblock.bucket_count().min(superblock.bucket_dirs.len()) {
-        let Some(root) = superblock.bucket_root(bucket) else { continue };
-        if fs.exists(&root).map_err(|source| Error::io("look up", &root, source))? {
-            continue;
-        }
         let bucket = u8::try_from(bucket).expect("there are at most 256 buckets");
-        let what = format!(
-            "{} isn't there, and without the catalogue nothing tells what was; bring it back, or \
-             make it, empty, to go on without",
-            root.display()
-        );
-        return Err(Error::BucketLost { bucket, path: superblock.bucket_dir(dir, bucket), what });
+        match buckets.check_root(bucket) {
+            // What can't be looked up is told of each bucket.
+            Ok(()) | Err(Error::Engine(_)) => {}
+            Err(gone) => return Err(gone),
+        }
     }
     Ok(())
 }

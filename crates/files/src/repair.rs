@@ -4,7 +4,7 @@
 //!    the newest counts. The directory of the old one stays as it is. A bucket that isn't found may have been
 //!    made all the same: its number is raised, so that one that comes back, whose files the catalogue doesn't
 //!    know, isn't taken for it.
-//! 2. Make lost buckets anew, empty; their old directories stay too.
+//! 2. Make lost buckets anew, empty; their old directories stay too. Not where their disk isn't mounted.
 //! 3. Have the store's description name the new ones. Until then a crash leaves everything as it was.
 //! 4. Open the store. Of buckets that could not be read through when an earlier repair made the catalogue, take
 //!    over what can be read now.
@@ -97,7 +97,7 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
                 repaired.catalogue_generation += 1;
             }
             let path = repaired.catalogue_dir(dir);
-            let rebuilt = rebuild(dir, &path, &buckets, &superblock, &open_options, resources)?;
+            let rebuilt = rebuild(&path, &buckets, &superblock, &open_options, resources)?;
             (report.absent_buckets, report.unread_buckets) = (rebuilt.absent, rebuilt.unread);
             rebuilt.catalogue
         }
@@ -111,7 +111,10 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
         // One that the disk can't read is not lost.
         match open_twice(&buckets, bucket) {
             Ok(_) => {}
-            Err(Error::BucketLost { path, .. }) => report.old_buckets.push((bucket, path)),
+            Err(Error::BucketLost { path, .. }) => {
+                buckets.check_root(bucket)?;
+                report.old_buckets.push((bucket, path));
+            }
             Err(other) => return Err(other),
         }
     }

@@ -21,7 +21,7 @@ use crate::support::{
 
 const EIO: i32 = 5;
 
-fn two_buckets() -> CreateOptions {
+pub(crate) fn two_buckets() -> CreateOptions {
     CreateOptions { bucket_count: 2, ..small() }
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn name_in(store: &FileStore, bucket: u8, which: usize) -> String {
     names.by_ref().filter(|name| store.bucket_of(name) == bucket).nth(which).unwrap()
 }
 
-fn in_bucket_0(_: &str, path: &Path) -> bool {
+pub(crate) fn in_bucket_0(_: &str, path: &Path) -> bool {
     path.starts_with("/files/buckets/000-000001")
 }
 
@@ -505,7 +505,7 @@ fn lose_first_chunk(fs: &MemoryFileSystem, bucket: &str) {
 }
 
 /// Moves all files of a directory to another.
-fn move_files(fs: &MemoryFileSystem, from: &Path, to: &Path) {
+pub(crate) fn move_files(fs: &MemoryFileSystem, from: &Path, to: &Path) {
     fs.create_dir_all(to).unwrap();
     for name in fs.list(from).unwrap() {
         fs.rename(&from.join(&name), &to.join(&name)).unwrap();
@@ -546,41 +546,6 @@ fn a_bucket_that_was_away_when_the_catalogue_was_made_anew_is_left_alone() {
     store.close().unwrap();
     drop(store);
     assert_eq!(chunk_count(&memory, "buckets/001-000001"), 3);
-}
-
-/// A disk that isn't mounted is most likely to come back.
-#[test]
-fn a_catalogue_is_made_anew_only_where_all_directories_of_buckets_are_there() {
-    let memory = MemoryFileSystem::new();
-    let bucket_dirs = ["/disk one", "/disk two"].map(PathBuf::from).to_vec();
-    let store = in_memory(&memory, CreateOptions { bucket_dirs, ..two_buckets() });
-    write(&store, &name_in(&store, 0, 0), b"file");
-    let dir = store.bucket_path(1);
-    store.close().unwrap();
-    drop(store);
-    lose_catalogue(&memory);
-    let root = dir.parent().unwrap();
-    // As it would be without the disk.
-    let unmounted = MemoryFileSystem::new();
-    for dir in ["/files", "/files/catalogue-000001"] {
-        unmounted.create_dir_all(Path::new(dir)).unwrap();
-        for name in memory.list(Path::new(dir)).unwrap() {
-            copy_file(&memory, &unmounted, &Path::new(dir).join(name));
-        }
-    }
-    unmounted.create_dir_all(&Path::new("/disk one").join(root.file_name().unwrap())).unwrap();
-    let refused = repair(&unmounted);
-    assert!(matches!(&refused, Err(Error::BucketLost { bucket: 1, .. })), "{refused:?}");
-    unmounted.create_dir_all(root).unwrap();
-    assert_eq!(repair(&unmounted).unwrap().absent_buckets, [0, 1]);
-    assert_eq!(repair(&memory).unwrap().absent_buckets, [1]);
-}
-
-fn copy_file(from: &MemoryFileSystem, to: &MemoryFileSystem, path: &Path) {
-    let file = from.open_read(path).unwrap();
-    let mut contents = vec![0; file.len().unwrap() as usize];
-    file.read_exact_at(&mut contents, 0).unwrap();
-    to.create(path).unwrap().write_all_at(&contents, 0).unwrap();
 }
 
 /// A store of two buckets with many names in the first, and one file among them that goes on in the second; the

@@ -10,6 +10,7 @@ mod unknown_names;
 mod crashes;
 mod damage;
 mod failing_bucket;
+mod disks;
 mod newer_formats;
 mod kfs;
 mod kills;
