@@ -259,7 +259,7 @@ impl Core {
         Ok(store)
     }
 
-    /// The bytes of a chunk, whose checksum the engine has compared.
+    /// The bytes of a chunk, whose checksum the engine has compared. A lost bucket is told as such.
     pub(crate) fn chunk(
         &self,
         name: &str,
@@ -273,10 +273,7 @@ impl Core {
             what,
         };
         let bucket = content.bucket_of(number).expect("the chunk is one of the content's");
-        let store = self.buckets.get(bucket).map_err(|error| match error {
-            lost @ Error::BucketLost { .. } => damaged(lost.to_string()),
-            other => other,
-        })?;
+        let store = self.buckets.get(bucket)?;
         let value = store.get(&key_layout::chunk(id, number)).map_err(|error| match error {
             damage @ tallybook::Error::Corruption { .. } => damaged(damage.to_string()),
             other => Error::from(other),

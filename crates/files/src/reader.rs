@@ -90,6 +90,19 @@ impl Reader {
     ///
     /// `Damaged`: the bytes from there on are not answered; the reader is at its end.
     pub fn next_chunk(&mut self) -> Result<Option<Bytes>> {
+        self.next_or_lost().map_err(|error| match error {
+            lost @ Error::BucketLost { .. } => {
+                let chunk_bytes = u64::from(self.source.content.chunk_bytes);
+                let offset = self.position - self.position % chunk_bytes;
+                let (name, what) = (self.source.stat.name.clone(), lost.to_string());
+                Error::Damaged { name, offset, what }
+            }
+            other => other,
+        })
+    }
+
+    /// The same, where a lost bucket is told from damage: it may come back.
+    pub(crate) fn next_or_lost(&mut self) -> Result<Option<Bytes>> {
         if !self.rest.is_empty() {
             return Ok(Some(std::mem::take(&mut self.rest)));
         }

@@ -5,6 +5,7 @@
 //! 2. Count the names of each content and the bytes in each bucket, and drop contents without a name.
 //! 3. Note the buckets of which not all could be read: the catalogue may not know files of theirs.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -60,20 +61,16 @@ pub(crate) fn rebuild(
     let (mut absent, mut unread) = (Vec::new(), Vec::new());
     for at in 0..superblock.bucket_count() {
         let bucket = u8::try_from(at).expect("there are at most 256 buckets");
-        if !holds_store(&*resources.fs, &buckets.path(bucket))? {
+        let bucket_path = buckets.path(bucket);
+        // One that can't be looked up was made, as far as anybody knows.
+        let holds = twice(&bucket_path, || holds_store(&*resources.fs, &bucket_path))?;
+        if holds == Some(false) {
             absent.push(bucket);
             continue;
         }
         figures.bucket(bucket).exists = true;
-        match open_twice(buckets, bucket) {
-            Ok(Some(store)) => {
-                if !collect_entries(&catalogue, &store, superblock, &mut figures)? {
-                    unread.push(bucket);
-                }
-            }
-            Ok(None) => unread.push(bucket),
-            Err(Error::BucketLost { .. }) => {}
-            Err(other) => return Err(other),
+        if !collect_bucket(&catalogue, buckets, bucket, superblock, &mut figures)? {
+            unread.push(bucket);
         }
     }
     count_names(&catalogue, &mut figures)?;
@@ -95,14 +92,36 @@ pub(crate) fn rebuild(
 
 /// A bucket that has been made; `None` if the disk can't read it.
 pub(crate) fn open_twice(buckets: &Buckets, bucket: u8) -> Result<Option<Bucket>> {
-    let is_unread = |error: &Error| matches!(error, Error::Engine(error) if error.is_damage());
-    match buckets.get(bucket) {
-        Err(error) if is_unread(&error) => {}
-        opened => return opened.map(Some),
+    twice(&buckets.path(bucket), || buckets.get(bucket))
+}
+
+/// What was found in a bucket's directory, the second time if not the first; `None` if it can't be read.
+fn twice<T>(dir: &Path, look: impl Fn() -> Result<T>) -> Result<Option<T>> {
+    for _ in 0..2 {
+        match look() {
+            Err(Error::Engine(error)) if is_unread(&error, dir) => {}
+            found => return found.map(Some),
+        }
     }
-    match buckets.get(bucket) {
-        Err(error) if is_unread(&error) => Ok(None),
-        opened => opened.map(Some),
+    Ok(None)
+}
+
+/// The number of the system for a disk that fails, which has no name in `std`.
+const EIO: i32 = 5;
+
+/// Whether what is in a bucket's directory can't be read: to open it something is written, too. What a repair
+/// isn't allowed to do, or the process has no means for, is nothing that the disk has done.
+fn is_unread(error: &tallybook::Error, dir: &Path) -> bool {
+    match error {
+        tallybook::Error::Io { op, path, source } => {
+            let is_of_disk = *op == "read"
+                || source.raw_os_error() == Some(EIO)
+                || source.kind() == ErrorKind::ReadOnlyFilesystem;
+            is_of_disk && path.starts_with(dir)
+        }
+        tallybook::Error::NoSpace { path } => path.starts_with(dir),
+        tallybook::Error::Corruption { file, .. } => file.starts_with(dir),
+        _ => false,
     }
 }
 
@@ -127,6 +146,26 @@ fn holds_store(fs: &dyn FileSystem, path: &Path) -> Result<bool> {
     }
     let names = fs.list(path).map_err(|source| Error::io("list", path, source))?;
     Ok(names.iter().any(|name| name != "LOCK" && !name.ends_with(".tmp")))
+}
+
+/// Takes over what there is of a bucket. Whether all entries could be read; a lost one has none.
+fn collect_bucket(
+    catalogue: &Store,
+    buckets: &Buckets,
+    bucket: u8,
+    superblock: &Superblock,
+    figures: &mut Figures,
+) -> Result<bool> {
+    let collected = match open_twice(buckets, bucket) {
+        Ok(Some(store)) => collect_entries(catalogue, &store, superblock, figures),
+        Ok(None) => Ok(false),
+        Err(Error::BucketLost { .. }) => Ok(true),
+        Err(other) => Err(other),
+    };
+    match collected {
+        Err(Error::Engine(error)) if is_unread(&error, &buckets.path(bucket)) => Ok(false),
+        collected => collected,
+    }
 }
 
 /// Takes over the entries of a bucket, of each name the newest. Whether all could be read.

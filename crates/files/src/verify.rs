@@ -3,7 +3,8 @@
 //! 1. Each file from where the last run ended: every chunk, the whole hash, the entry in its bucket,
 //!    which is put back where it is missing.
 //! 2. What is damaged is noted in the catalogue, and refused from then on; what is whole again is not. What
-//!    the disk could not read is told of and not noted. What can't be written is counted, and ends nothing.
+//!    the disk could not read, or is in a bucket that is lost or can't be opened, is told of and not noted: it
+//!    may come back. What can't be written is counted, and ends nothing.
 //! 3. After the last file, the buckets are swept of entries and chunks that the catalogue doesn't know.
 //!
 //! All this goes in steps of a bounded size, so that whoever asked may look how far it is, or give up.
@@ -35,8 +36,8 @@ pub struct FileDamage {
     pub offset: u64,
     /// What was found, and where on disk.
     pub what: String,
-    /// The disk could not read it. It may another time, so the file isn't refused from now on, nor does a
-    /// repair unlink it.
+    /// The disk could not read it, or a bucket of it is lost or can't be opened. It may be read another time, so
+    /// the file isn't refused from now on, nor does a repair unlink it.
     pub is_unread: bool,
 }
 
@@ -167,7 +168,7 @@ impl Verification {
     }
 
     fn read(&mut self, mut reading: Box<Reading>) -> Result<Stage> {
-        let outcome = reading.reader.next_chunk();
+        let outcome = reading.reader.next_or_lost();
         if let Ok(Some(chunk)) = outcome {
             reading.bytes += chunk.len() as u64;
             return Ok(Stage::Reading(reading));
@@ -204,7 +205,7 @@ impl Verification {
                 let noted = note(&self.core, &name, version, Some(damage));
                 self.count_unwritten(noted)?;
             }
-            Some(Error::Engine(error @ tallybook::Error::Io { op: "read", .. })) => {
+            Some(error) if may_pass(&self.core, &error) => {
                 self.report.damage.push(FileDamage {
                     name: name.clone(),
                     size,
@@ -333,7 +334,19 @@ fn note(core: &Core, name: &str, version: u64, damage: Option<Quarantine>) -> Re
     Ok(())
 }
 
-/// Whether it is a bucket, in this directory, that could not be swept. Nothing else is written to by that.
+/// Whether what kept a file from being read may be over another time.
+fn may_pass(core: &Core, error: &Error) -> bool {
+    match error {
+        Error::BucketLost { .. } | Error::Engine(tallybook::Error::Io { op: "read", .. }) => true,
+        Error::Engine(error) => (0..=u8::MAX)
+            .take(core.superblock.bucket_count())
+            .any(|bucket| is_of_bucket(error, &core.buckets.path(bucket))),
+        _ => false,
+    }
+}
+
+/// Whether it is a bucket, in this directory, that could not be read or swept. Nothing else is written to by
+/// that.
 fn is_of_bucket(error: &tallybook::Error, dir: &Path) -> bool {
     match error {
         tallybook::Error::Io { path, .. } | tallybook::Error::NoSpace { path } => {

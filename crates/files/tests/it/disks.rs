@@ -1,17 +1,30 @@
-//! Disks of buckets that are away: nothing is made in their place.
+//! Disks of buckets that are away, or that fail while a bucket is opened: nothing is made in their place, nothing
+//! of theirs is given up, and the rest goes on.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use tallybook::vfs::{FileSystem, MemoryFileSystem};
+use tallybook::vfs::faulty::{Fault, FaultyFileSystem};
+use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem};
 use tallybook_files::{
-    CreateOptions, Error, FileStore, RepairOptions, RepairReport, Result, WriteOptions,
+    CreateOptions, Error, FileStore, OpenOptions, ReadOptions, RepairOptions, RepairReport, Result,
+    VerifyOptions, VerifyReport, WriteOptions,
 };
 
-use crate::failing_bucket::{name_in, two_buckets};
-use crate::support::{assert_reads, in_memory, inline, lose_catalogue, memory_dir, reopen, write};
+use crate::failing_bucket::{in_bucket_0, move_files, name_in, two_buckets};
+use crate::support::{
+    CHUNK, assert_reads, bytes, in_memory, inline, lose_catalogue, memory_dir, reopen, small, write,
+};
+
+const EIO: i32 = 5;
 
 fn repair(fs: &MemoryFileSystem) -> Result<RepairReport> {
     FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()))
+}
+
+fn verify(store: &FileStore) -> VerifyReport {
+    store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap()
 }
 
 /// A closed store whose two buckets are on a disk each, with a file in each of these buckets.
@@ -120,4 +133,132 @@ fn a_lost_bucket_is_made_anew_only_where_its_directory_is_there() {
     assert_eq!(repair(&disks.memory).unwrap().old_buckets, []);
     let store = reopen(&disks.memory).unwrap();
     disks.names.iter().for_each(|name| assert_reads(&store, name, b"file"));
+}
+
+/// What was verified while a bucket was away was refused for good, until the next verification.
+#[test]
+fn files_of_a_bucket_that_was_away_are_read_once_it_is_back() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, two_buckets());
+    let names = [0, 1].map(|bucket| name_in(&store, bucket, 0));
+    names.iter().for_each(|name| drop(write(&store, name, &bytes(1, 2 * CHUNK))));
+    store.close().unwrap();
+    drop(store);
+    let (dir, elsewhere) = (memory_dir().join("buckets/000-000001"), Path::new("/elsewhere"));
+    move_files(&memory, &dir, elsewhere);
+    let store = reopen(&memory).unwrap();
+    let report = verify(&store);
+    let found = report.damage.iter().map(|damage| (&*damage.name, damage.is_unread));
+    assert_eq!(found.collect::<Vec<_>>(), [(&*names[0], true)]);
+    assert_eq!((report.lost_buckets, report.is_complete), (vec![0], true));
+    // Whoever reads it is told that it is damaged.
+    let options = ReadOptions { range: Some(CHUNK as u64 + 7..u64::MAX), salvage: false };
+    let read = store.reader(&names[0], options).unwrap().unwrap().next_chunk();
+    assert!(
+        matches!(&read, Err(Error::Damaged { offset, .. }) if *offset == CHUNK as u64),
+        "{read:?}"
+    );
+    move_files(&memory, elsewhere, &dir);
+    names.iter().for_each(|name| assert_reads(&store, name, &bytes(1, 2 * CHUNK)));
+}
+
+/// What a disk answers when a bucket on it is opened: what was asked, and the error.
+fn refusals() -> Vec<(&'static str, Fault)> {
+    let on = |operation: &'static str, fault: Fault| (operation, fault.sticky());
+    vec![
+        on(
+            "exists",
+            Fault::errno(EIO)
+                .only(|operation, path| operation == "exists" && in_bucket_0(operation, path)),
+        ),
+        on(
+            "list",
+            Fault::errno(EIO)
+                .only(|operation, path| operation == "list" && in_bucket_0(operation, path)),
+        ),
+        on(
+            "open_read",
+            Fault::errno(EIO)
+                .only(|operation, path| operation == "open_read" && in_bucket_0(operation, path)),
+        ),
+        on(
+            "lock",
+            Fault::kind(ErrorKind::ReadOnlyFilesystem)
+                .only(|operation, path| operation == "lock" && in_bucket_0(operation, path)),
+        ),
+        on(
+            "create",
+            Fault::kind(ErrorKind::StorageFull)
+                .only(|operation, path| operation == "create" && in_bucket_0(operation, path)),
+        ),
+    ]
+}
+
+/// A bucket that could not be opened ended every verification at its first file, and every repair.
+#[test]
+fn a_bucket_that_can_not_be_opened_keeps_no_other_from_being_verified_and_repaired() {
+    for (operation, fault) in refusals() {
+        let memory = MemoryFileSystem::new();
+        let store = in_memory(&memory, two_buckets());
+        let names = [0, 1].map(|bucket| name_in(&store, bucket, 0));
+        names.iter().for_each(|name| drop(write(&store, name, b"file")));
+        store.close().unwrap();
+        drop(store);
+        let without = |is_catalogue_lost: bool| {
+            let image = memory.image().crash(CrashMode::KeepAll, 0);
+            if is_catalogue_lost {
+                lose_catalogue(&image);
+            }
+            let fs = FaultyFileSystem::new(Arc::new(image.clone()));
+            fs.fail_at(0, fault);
+            (image, fs)
+        };
+        let (_, fs) = without(false);
+        let options = OpenOptions::default();
+        let store = FileStore::open_with(memory_dir(), options, inline(fs.clone())).unwrap();
+        let report = verify(&store);
+        let found = report.damage.iter().map(|damage| (&*damage.name, damage.is_unread));
+        assert_eq!(found.collect::<Vec<_>>(), [(&*names[0], true)], "{operation}");
+        assert_eq!((report.unread_buckets, report.is_complete), (vec![0], true), "{operation}");
+        // A share at a time, too.
+        let share = VerifyOptions { bytes_max: Some(1) };
+        let shares = (0..9).map(|_| store.verify(share.clone(), &mut |_, _| {}).unwrap());
+        assert!(shares.into_iter().any(|share| share.is_complete), "{operation}");
+        fs.clear();
+        names.iter().for_each(|name| assert_reads(&store, name, b"file"));
+        for is_catalogue_lost in [false, true] {
+            let (image, fs) = without(is_catalogue_lost);
+            let options = RepairOptions { unlink_damaged: true };
+            let repaired = FileStore::repair_with(memory_dir(), options, inline(fs.clone()));
+            let report = repaired.unwrap_or_else(|error| panic!("{operation}: {error}"));
+            let unread: &[u8] = if is_catalogue_lost { &[0] } else { &[] };
+            assert_eq!(report.unread_buckets, unread, "{operation}");
+            assert_eq!(report.verified.unread_buckets, [0], "{operation}");
+            assert_eq!(
+                (report.old_buckets, report.absent_buckets),
+                (vec![], vec![]),
+                "{operation}"
+            );
+            assert_reads(&reopen(&image).unwrap(), &names[1], b"file");
+            // What can be read by now is taken over.
+            repair(&image).unwrap();
+            let store = reopen(&image).unwrap();
+            names.iter().for_each(|name| assert_reads(&store, name, b"file"));
+        }
+    }
+}
+
+/// What a repair isn't allowed to look at is nothing to go on without.
+#[test]
+fn a_bucket_that_may_not_be_opened_ends_a_repair() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, CreateOptions { bucket_count: 2, ..small() });
+    write(&store, &name_in(&store, 0, 0), b"file");
+    store.close().unwrap();
+    drop(store);
+    lose_catalogue(&memory);
+    let fs = FaultyFileSystem::new(Arc::new(memory.clone()));
+    fs.fail_at(0, Fault::kind(ErrorKind::PermissionDenied).only(in_bucket_0).sticky());
+    let refused = FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs));
+    assert!(matches!(&refused, Err(Error::Engine(_))), "{refused:?}");
 }
