@@ -190,6 +190,41 @@ fn a_lost_file_serves_no_wrong_byte_and_never_an_empty_bucket() {
     }
 }
 
+/// A table or a segment that was missing was taken for a disk that can't be read this time: the catalogue or the
+/// bucket didn't open, and a repair refused both for good.
+#[test]
+fn a_repair_goes_on_without_any_file_that_is_lost() {
+    let image = closed_store().image();
+    let mut tables = Vec::new();
+    for (path, _) in all_files(&copy_of(&image)) {
+        let fs = copy_of(&image);
+        fs.remove(&path).unwrap();
+        let repaired =
+            FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()));
+        let report = repaired.unwrap_or_else(|error| panic!("without {}: {error}", path.display()));
+        let lost = report.old_buckets.iter().find(|(_, old)| path.starts_with(old));
+        let lost = lost.map(|&(bucket, _)| bucket);
+        let store = reopen(&fs).unwrap();
+        for name in NAMES {
+            match store.read(name) {
+                Ok(read) => assert!(read == Some(file(name)), "{name} without {}", path.display()),
+                Err(error) => {
+                    assert_eq!(lost, Some(store.bucket_of(name)), "{}: {error}", path.display());
+                }
+            }
+        }
+        tables.extend(
+            path.extension()
+                .is_some_and(|extension| extension == "sst")
+                .then(|| path.parent().unwrap().to_owned()),
+        );
+    }
+    tables.sort();
+    let mut expected = directories().split_off(1);
+    expected.sort();
+    assert_eq!(tables, expected, "not each has a table");
+}
+
 #[test]
 fn either_description_of_the_store_may_be_lost_and_repair_brings_it_back() {
     for name in ["STORE", "STORE.copy"] {
