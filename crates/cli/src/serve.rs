@@ -112,6 +112,9 @@ fn open_files(dir: &Path, settings: &Settings) -> anyhow::Result<FileStore> {
     let (create, options) = (CreateOptions::default(), settings.file_store_options());
     let files = FileStore::open_or_create(dir, create, options, resources)
         .with_context(|| format!("cannot open the file store in {}", dir.display()))?;
+    for problem in files.description_problems() {
+        tracing::warn!(problem, "a copy of the file store's description was not as it should be");
+    }
     let totals = files.totals();
     tracing::info!(
         files = totals.files,

@@ -43,6 +43,7 @@ pub struct FileStore {
 struct Handle {
     core: Arc<Core>,
     thread: Mutex<Option<JoinHandle>>,
+    description_problems: Vec<String>,
 }
 
 impl Drop for Handle {
@@ -205,6 +206,8 @@ impl FileStore {
     ) -> Result<FileStore> {
         let path = superblock.catalogue_dir(dir);
         let catalogue = open_catalogue(&path, &superblock, &options, &resources)?;
+        // Before anything is changed that only this description leads to.
+        let description_problems = superblock.put_in_step(&*resources.fs, dir)?;
         let (figures, unswept) = recover(&catalogue, &superblock)?;
         let has_quarantined = has_any(&catalogue, key_layout::QUARANTINED)?;
         let unknown = unknown_buckets(&catalogue, &superblock)?;
@@ -235,7 +238,8 @@ impl FileStore {
             has_quarantined: AtomicBool::new(has_quarantined),
             lock: Mutex::new(None),
         });
-        let handle = Arc::new(Handle { core: core.clone(), thread: Mutex::new(None) });
+        let thread = Mutex::new(None);
+        let handle = Arc::new(Handle { core: core.clone(), thread, description_problems });
         if background {
             let started = vfs::spawn("tally-files", Priority::Low, move || reaper::run(&core));
             let started = started.map_err(|error| Error::io("start a thread for", dir, error))?;
@@ -351,6 +355,12 @@ impl FileStore {
         self.core().catalogue.sync()?;
         let told = failed.into_iter().find(|(bucket, _)| !untold.contains(bucket));
         told.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// What was wrong, when the store was opened, with the two copies of what describes it, and what became of it:
+    /// a line for each copy. One that is missing, damaged, older or can't be read is written anew.
+    pub fn description_problems(&self) -> &[String] {
+        &self.handle.description_problems
     }
 
     /// The id that decides in which bucket a name falls.

@@ -2,6 +2,9 @@
 //!
 //! Steps of a change: write the copy anew, then the other, each as a temporary file that is renamed.
 //! Of the two, the sound one with the higher number of changes counts, so that either may be lost.
+//!
+//! Invariant: while a store is open no copy says anything else than the one that it was opened by. Else that one
+//! might count later, and what was written meanwhile be nobody's.
 
 use std::path::{Path, PathBuf};
 
@@ -106,24 +109,17 @@ impl Superblock {
         let what = format!("there is no {}", NAMES[1]);
         let mut problem = Error::NotAStore { path: dir.to_owned(), what };
         for name in NAMES {
-            let bytes = match read_copy(fs, &dir.join(name)) {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => continue,
-                Err(error) => {
-                    problem = error;
-                    continue;
-                }
-            };
-            match decode(&bytes) {
-                Ok(superblock)
+            match find_copy(fs, &dir.join(name)) {
+                Ok(Some(Ok(superblock)))
                     if found.as_ref().is_none_or(|f| f.changes <= superblock.changes) =>
                 {
                     found = Some(superblock);
                 }
-                Ok(_) => {}
+                Ok(Some(Ok(_)) | None) => {}
+                Err(error) => problem = error,
                 // What could not be read may be sound.
-                Err(_) if matches!(problem, Error::Engine(_)) => {}
-                Err(what) => {
+                Ok(Some(Err(_))) if matches!(problem, Error::Engine(_)) => {}
+                Ok(Some(Err(what))) => {
                     let what = format!("{name}: {what}");
                     problem = Error::NotAStore { path: dir.to_owned(), what };
                 }
@@ -134,23 +130,57 @@ impl Superblock {
 
     /// Writes the record, durably.
     pub fn write(&self, fs: &dyn FileSystem, dir: &Path) -> Result<()> {
-        let bytes = self.encode();
-        for name in NAMES {
-            let (path, temporary) = (dir.join(name), dir.join(format!("{name}.tmp")));
-            if fs.exists(&temporary).map_err(|source| Error::io("look up", &temporary, source))? {
-                let removed = fs.remove(&temporary);
-                removed.map_err(|source| Error::io("remove", &temporary, source))?;
-            }
-            let file = fs.create(&temporary);
-            let file = file.map_err(|source| Error::io("create", &temporary, source))?;
-            let written = file.write_all_at(&bytes, 0);
-            written.map_err(|source| Error::io("write", &temporary, source))?;
-            file.sync_data().map_err(|source| Error::io("sync", &temporary, source))?;
-            let renamed = fs.rename(&temporary, &path);
-            renamed.map_err(|source| Error::io("rename", &temporary, source))?;
-            fs.sync_dir(dir).map_err(|source| Error::io("sync", dir, source))?;
+        NAMES.iter().try_for_each(|name| self.write_copy(fs, dir, name))
+    }
+
+    fn write_copy(&self, fs: &dyn FileSystem, dir: &Path, name: &str) -> Result<()> {
+        let (path, temporary) = (dir.join(name), dir.join(format!("{name}.tmp")));
+        if fs.exists(&temporary).map_err(|source| Error::io("look up", &temporary, source))? {
+            let removed = fs.remove(&temporary);
+            removed.map_err(|source| Error::io("remove", &temporary, source))?;
         }
-        Ok(())
+        let file = fs.create(&temporary);
+        let file = file.map_err(|source| Error::io("create", &temporary, source))?;
+        let written = file.write_all_at(&self.encode(), 0);
+        written.map_err(|source| Error::io("write", &temporary, source))?;
+        file.sync_data().map_err(|source| Error::io("sync", &temporary, source))?;
+        let renamed = fs.rename(&temporary, &path);
+        renamed.map_err(|source| Error::io("rename", &temporary, source))?;
+        fs.sync_dir(dir).map_err(|source| Error::io("sync", dir, source))
+    }
+
+    /// Writes a copy anew that is missing, damaged, older or can't be read; tells of each what was found, and what
+    /// became of it. Requires: the catalogue bears this record out, and the caller holds the directory's lock.
+    ///
+    /// One that might count later and can't be written anew, as on a full disk, is removed. Where that can't be
+    /// done, it is an error.
+    pub(crate) fn put_in_step(&self, fs: &dyn FileSystem, dir: &Path) -> Result<Vec<String>> {
+        let copies = NAMES.map(|name| (name, find_copy(fs, &dir.join(name))));
+        let says_this = |copy: &Found| matches!(copy, Ok(Some(Ok(copy))) if copy == self);
+        let is_one_left = copies.iter().any(|(_, copy)| says_this(copy));
+        let mut told = Vec::new();
+        for (name, copy) in copies.into_iter().filter(|(_, copy)| !says_this(copy)) {
+            let (found, may_count) = match copy {
+                Ok(Some(Ok(copy))) if copy.changes > self.changes => {
+                    let what = format!("{name} is newer and could not be read at first; try again");
+                    return Err(Error::NotAStore { path: dir.to_owned(), what });
+                }
+                Ok(Some(Ok(_))) => ("it is older".to_owned(), true),
+                Ok(Some(Err(what))) => (what, false),
+                Ok(None) => ("it is missing".to_owned(), false),
+                Err(error) => (error.to_string(), true),
+            };
+            let became = match self.write_copy(fs, dir, name) {
+                Ok(()) => "it was written anew".to_owned(),
+                Err(error) if !may_count => format!("it can't be written anew: {error}"),
+                Err(error) if is_one_left && remove_copy(fs, dir, name).is_ok() => {
+                    format!("it can't be written anew, so it was removed: {error}")
+                }
+                Err(error) => return Err(error),
+            };
+            told.push(format!("{name}: {found}; {became}"));
+        }
+        Ok(told)
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -174,6 +204,18 @@ impl Superblock {
         out.extend_from_slice(&checksum.to_le_bytes());
         out
     }
+}
+
+/// What a copy says, if there is one, or what is wrong with it.
+type Found = Result<Option<Result<Superblock, String>>>;
+
+fn find_copy(fs: &dyn FileSystem, path: &Path) -> Found {
+    Ok(read_copy(fs, path)?.map(|bytes| decode(&bytes)))
+}
+
+fn remove_copy(fs: &dyn FileSystem, dir: &Path, name: &str) -> std::io::Result<()> {
+    fs.remove(&dir.join(name))?;
+    fs.sync_dir(dir)
 }
 
 /// The bytes of a copy, if there is one.
@@ -236,7 +278,10 @@ fn decode_fields(fields: &mut Decoder<'_>) -> Option<Superblock> {
 
 #[cfg(test)]
 mod tests {
-    use tallybook::vfs::MemoryFileSystem;
+    use std::sync::Arc;
+
+    use tallybook::vfs::faulty::{Fault, OperationClass};
+    use tallybook::vfs::{FaultyFileSystem, MemoryFileSystem};
 
     use super::*;
 
@@ -276,6 +321,65 @@ mod tests {
             assert_eq!(Superblock::read(&fs, dir).unwrap(), newer, "without {name}");
             fs.rename(&dir.join("away"), &dir.join(name)).unwrap();
         }
+    }
+
+    /// A store whose newer description only one copy has, and that one.
+    fn out_of_step(newer: &Superblock) -> MemoryFileSystem {
+        let (fs, dir) = (MemoryFileSystem::new(), Path::new("/store"));
+        fs.create_dir_all(dir).unwrap();
+        superblock().write(&fs, dir).unwrap();
+        newer.write_copy(&fs, dir, NAMES[0]).unwrap();
+        fs
+    }
+
+    /// The older one stayed, and counted as soon as the other was lost.
+    #[test]
+    fn an_older_copy_is_written_anew_or_removed_and_never_both_are() {
+        let dir = Path::new("/store");
+        let newer = Superblock { changes: 2, ..superblock() };
+        let fs = out_of_step(&newer);
+        assert_eq!(newer.put_in_step(&fs, dir).unwrap().len(), 1);
+        assert_eq!(newer.put_in_step(&fs, dir).unwrap(), Vec::<String>::new());
+        fs.remove(&dir.join(NAMES[0])).unwrap();
+        assert_eq!(Superblock::read(&fs, dir).unwrap(), newer);
+
+        let is_other = |_: &str, path: &Path| path.ends_with(NAMES[1]);
+        let is_write = |operation: &str, path: &Path| {
+            operation == "write_all_at" && path.ends_with("STORE.tmp")
+        };
+        // No room; neither room nor a way to remove it; and the sound one can't be read any more.
+        for (at, is_kept) in [false, true, true].into_iter().enumerate() {
+            let memory = out_of_step(&newer);
+            let fs = FaultyFileSystem::new(Arc::new(memory.clone()));
+            let read = Superblock::read(&fs, dir).unwrap();
+            fs.fail_at(0, Fault::errno(28).only(is_write).sticky());
+            match at {
+                0 => {}
+                1 => fs.fail_at(0, Fault::errno(5).class(OperationClass::Writes).only(is_other)),
+                _ => fs.fail_at(
+                    0,
+                    Fault::errno(5)
+                        .class(OperationClass::Reads)
+                        .only(|_, path| path.ends_with(NAMES[0])),
+                ),
+            }
+            let told = read.put_in_step(&fs, dir);
+            assert_eq!(
+                (told.is_err(), memory.exists(&dir.join(NAMES[1])).unwrap()),
+                (is_kept, is_kept)
+            );
+            assert_eq!(Superblock::read(&memory, dir).unwrap(), newer);
+        }
+    }
+
+    /// It would be written over by what it was to replace.
+    #[test]
+    fn a_copy_that_shows_to_be_newer_is_not_written_over() {
+        let dir = Path::new("/store");
+        let newer = Superblock { changes: 2, ..superblock() };
+        let fs = out_of_step(&newer);
+        assert!(superblock().put_in_step(&fs, dir).is_err());
+        assert_eq!(Superblock::read(&fs, dir).unwrap(), newer);
     }
 
     #[test]

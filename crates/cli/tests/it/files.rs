@@ -172,6 +172,20 @@ fn damage_exits_5_and_a_lost_catalogue_is_repaired() {
     assert!(files(&dir, &["verify"]).success().text().ends_with("no damage\n"));
 }
 
+/// Nobody was told, and the store was one fault from being lost.
+#[test]
+fn a_damaged_description_is_told_of_once_and_put_right() {
+    let dir = Dir::new();
+    files(&dir, &["create"]).success();
+    fs::write(dir.data().join("STORE.copy"), "damaged").unwrap();
+    let told = files(&dir, &["list"]).success();
+    assert!(told.stderr.contains("STORE.copy: it is damaged; it was written anew"), "{told:?}");
+    fs::remove_file(dir.data().join("STORE")).unwrap();
+    let told = files(&dir, &["list"]).success();
+    assert!(told.stderr.contains("STORE: it is missing"), "{told:?}");
+    assert_eq!(files(&dir, &["list"]).success().stderr, "");
+}
+
 #[test]
 fn a_kfs_table_is_imported_and_again_without_harm() {
     let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../files/tests/fixtures/table.kfs");

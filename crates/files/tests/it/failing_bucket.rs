@@ -409,7 +409,10 @@ fn a_copy_of_the_description_that_can_not_be_read_keeps_nothing_shut() {
             );
             continue;
         }
-        assert_reads(&opened.unwrap(), "file", b"bytes");
+        let store = opened.unwrap();
+        assert_eq!(store.description_problems().len(), 1);
+        assert_reads(&store, "file", b"bytes");
+        drop(store);
         FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone())).unwrap();
         fs.clear();
         assert_reads(&open().unwrap(), "file", b"bytes");

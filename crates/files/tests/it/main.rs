@@ -9,6 +9,7 @@ mod totals;
 mod unknown_names;
 mod crashes;
 mod damage;
+mod description;
 mod failing_bucket;
 mod disks;
 mod newer_formats;

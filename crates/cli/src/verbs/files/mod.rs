@@ -68,8 +68,17 @@ fn options() -> OpenOptions {
 /// Opens the store in `dir`.
 fn open(dir: &Path) -> anyhow::Result<FileStore> {
     data_dir::check(dir)?;
-    FileStore::open(dir, options())
-        .with_context(|| format!("cannot open the file store in {}", dir.display()))
+    opened(dir, FileStore::open(dir, options()))
+}
+
+/// A store that was opened. What was wrong with the copies of its description keeps no command from its work.
+fn opened(dir: &Path, store: tallybook_files::Result<FileStore>) -> anyhow::Result<FileStore> {
+    let store =
+        store.with_context(|| format!("cannot open the file store in {}", dir.display()))?;
+    for problem in store.description_problems() {
+        say(format_args!("tallybook: of the two copies of the store's description, {problem}"));
+    }
+    Ok(store)
 }
 
 /// Frees what the command unlinked, and closes the store. What the command did is done, whether or not space

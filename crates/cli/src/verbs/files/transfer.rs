@@ -10,7 +10,7 @@ use tallybook_files::{
     Condition, CreateOptions, FileStore, ReadOptions, Reader, WriteOptions, resource_options,
 };
 
-use super::{finish, not_found, open, options, print, report};
+use super::{finish, not_found, open, opened, options, print, report};
 use crate::data_dir;
 use crate::exit::{Exit, UsageError};
 use crate::file_arguments::{FileStoreArguments, ReadFileArguments, WriteFileArguments};
@@ -83,8 +83,7 @@ pub(super) fn source(path: Option<PathBuf>) -> anyhow::Result<(Box<dyn Read>, Op
 pub(super) fn open_or_create(dir: &Path) -> anyhow::Result<FileStore> {
     data_dir::prepare(dir)?;
     let resources = tallybook::Resources::new(resource_options())?;
-    FileStore::open_or_create(dir, CreateOptions::default(), options(), resources)
-        .with_context(|| format!("cannot open the file store in {}", dir.display()))
+    opened(dir, FileStore::open_or_create(dir, CreateOptions::default(), options(), resources))
 }
 
 /// Reads a file, or a part of it.
