@@ -61,13 +61,11 @@ pub(crate) struct Core {
     pub(crate) lock: Mutex<Option<Box<dyn Send + Sync>>>,
 }
 
-/// Buckets that may have entries which a power loss took out of the catalogue.
+/// Buckets that may have entries and chunks which a power loss took out of the catalogue.
 #[derive(Debug, Default)]
 pub(crate) struct Unswept {
-    /// Their numbers.
-    pub(crate) buckets: VecDeque<u8>,
-    /// The key to go on at in the first of them.
-    pub(crate) from: Vec<u8>,
+    /// What is left of each, by its number: the key to go on at, of an entry or then a chunk. The first is next.
+    pub(crate) buckets: VecDeque<(u8, Vec<u8>)>,
     /// Others could not be swept.
     pub(crate) is_in_part: bool,
 }
@@ -75,20 +73,17 @@ pub(crate) struct Unswept {
 impl Unswept {
     /// These buckets, of which nothing is swept.
     pub(crate) fn all(buckets: impl Iterator<Item = u8>) -> Unswept {
-        Unswept { buckets: buckets.collect(), from: vec![key_layout::ENTRY], is_in_part: false }
+        let whole = |bucket| (bucket, vec![key_layout::ENTRY]);
+        Unswept { buckets: buckets.map(whole).collect(), is_in_part: false }
     }
 
-    /// Has a bucket be swept, too.
+    /// Has all of a bucket be swept, too.
     pub(crate) fn add(&mut self, bucket: u8) {
-        if self.buckets.is_empty() {
-            self.from = vec![key_layout::ENTRY];
-        }
-        if !self.buckets.contains(&bucket) {
-            self.buckets.push_back(bucket);
-        }
+        self.buckets.retain(|(known, _)| *known != bucket);
+        self.buckets.push_front((bucket, vec![key_layout::ENTRY]));
     }
 
-    /// Whether no bucket has such entries.
+    /// Whether no bucket has any.
     pub(crate) fn is_over(&self) -> bool {
         self.buckets.is_empty() && !self.is_in_part
     }

@@ -24,7 +24,7 @@ pub const BUCKET: u8 = b'B';
 pub const TOTALS: u8 = b'T';
 /// In the catalogue: `V`, the name that the last verification ended with.
 pub const VERIFIED: u8 = b'V';
-/// In the catalogue while the store is closed: `S`, no bucket has entries that the catalogue doesn't know.
+/// In the catalogue while the store is closed: `S`, no bucket has entries or chunks that the catalogue doesn't know.
 pub const SWEPT: u8 = b'S';
 /// In the catalogue: `R | bucket`, a bucket of which not all entries could be read when the catalogue was made.
 pub const UNREAD: u8 = b'R';

@@ -213,7 +213,7 @@ impl FileStore {
         let unknown = unknown_buckets(&catalogue, &superblock)?;
         let mut buckets =
             Buckets::new(dir.to_owned(), superblock.clone(), options.clone(), resources.clone());
-        buckets.note_unsynced(unswept.buckets.iter().copied());
+        buckets.note_unsynced(unswept.buckets.iter().map(|(bucket, _)| *bucket));
         let background = options.background && !resources.is_inline();
         let core = Arc::new(Core {
             dir: dir.to_owned(),
@@ -336,9 +336,10 @@ impl FileStore {
     /// Frees all space that is due, now, and sweeps the buckets if the store was not closed before it was
     /// opened. The background thread does both by itself, if there is one.
     pub fn reap(&self) -> Result<Reaped> {
-        let reaped = reaper::reap(self.core())?;
+        let reaped = reaper::reap(self.core());
+        // What fails in one bucket keeps no other from being swept.
         while sweep_step(self.core()) {}
-        Ok(reaped)
+        reaped
     }
 
     /// Waits until every change acknowledged so far is synced. What can't be is told once all else is.

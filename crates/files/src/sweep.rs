@@ -23,24 +23,30 @@ use crate::record::{ContentId, decode_shares};
 /// Entries, or contents, that are swept in one step.
 const SWEPT_MAX: usize = 1000;
 
-/// Takes a step in sweeping the entries that the opening found to be swept; false at the end.
+/// Takes a step in sweeping the buckets that the opening found to be swept; false at the end. The entries of all
+/// come first: a catalogue that is made anew takes them for files.
 pub(crate) fn sweep_step(core: &Core) -> bool {
     let mut unswept = core.unswept.lock();
-    let Some(&bucket) = unswept.buckets.front() else { return false };
     // Whoever closes the store waits for the lock, and finds it as it is left here.
     if core.check_open().is_err() {
         return false;
     }
-    let swept = core.buckets.get(bucket);
-    let swept = swept.and_then(|store| sweep_entries(core, bucket, &store, &unswept.from, &mut 0));
+    let Some((bucket, from)) = unswept.buckets.pop_front() else { return false };
+    let is_of_entries = from[0] == key_layout::ENTRY;
+    let swept = core.buckets.get(bucket).and_then(|store| match is_of_entries {
+        true => sweep_entries(core, bucket, &store, &from, &mut 0),
+        false => sweep_chunks(core, bucket, &store, &from, &mut 0),
+    });
     // One that is lost, most likely. The next opening tries again.
     unswept.is_in_part |= !matches!(swept, Ok(Swept { is_whole: true, .. }));
-    if let Ok(Swept { next: Some(next), .. }) = swept {
-        unswept.from = next;
-        return true;
+    match swept {
+        Ok(Swept { next: Some(next), .. }) => unswept.buckets.push_front((bucket, next)),
+        // Entries that can't be read keep no chunk: the catalogue says what is whose.
+        Ok(_) if is_of_entries && core.knows_all() => {
+            unswept.buckets.push_back((bucket, vec![key_layout::CHUNK]));
+        }
+        _ => {}
     }
-    unswept.buckets.pop_front();
-    unswept.from = vec![key_layout::ENTRY];
     !unswept.buckets.is_empty()
 }
 
@@ -100,7 +106,8 @@ pub(crate) fn sweep_chunks(
             return Ok(Swept { next: None, is_whole: walk.is_whole() });
         };
         let Some((id, _)) = key_layout::parse_chunk(&chunk_key) else { continue };
-        {
+        // What is known leaves the catalogue after its chunks, so that others wait for this only where it counts.
+        if !is_known(core, id, bucket)? {
             let _figures = core.figures.lock();
             if !is_known(core, id, bucket)? {
                 let from = key_layout::chunk(id, 0);
@@ -114,8 +121,8 @@ pub(crate) fn sweep_chunks(
     Ok(Swept { is_whole: walk.is_whole(), next: Some(walk.rest()) })
 }
 
-/// Whether a content is some file's, being written, or about to be freed in this bucket. Requires: the
-/// counters' lock.
+/// Whether a content is some file's, being written, or about to be freed in this bucket. Without the counters'
+/// lock it may be all the same where this says that it is not.
 fn is_known(core: &Core, id: ContentId, bucket: u8) -> Result<bool> {
     for kind in [key_layout::CONTENT, key_layout::UPLOAD] {
         if core.catalogue.head(&key(kind, &id.0))?.is_some() {

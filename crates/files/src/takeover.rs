@@ -72,8 +72,11 @@ pub(crate) fn forget_unknown(core: &Core, bucket: u8) -> Result<()> {
         batch.delete_range(vec![key_layout::UNLINKED], vec![key_layout::UNLINKED + 1])?;
     }
     core.catalogue.write(batch, Some(Durability::Sync))?;
+    // With the last, what kept the chunks of all buckets is gone.
+    let unswept: Vec<u8> =
+        if is_last { core.figures.lock().existing().collect() } else { vec![bucket] };
     core.unknown.lock().remove(&bucket);
     // Not to be called swept when the store is closed, should the verification that follows not come to it.
-    core.unswept.lock().add(bucket);
+    unswept.into_iter().for_each(|bucket| core.unswept.lock().add(bucket));
     Ok(())
 }

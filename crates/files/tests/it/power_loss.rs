@@ -1,6 +1,7 @@
 //! What a power loss takes out of the catalogue is not brought back by the buckets' entries, which are
 //! there to make a lost catalogue anew.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -11,12 +12,13 @@ use tallybook::vfs::{
     CrashMode, FaultyFileSystem, FileSystem, MemoryFileSystem, MemoryImage, SystemClock,
 };
 use tallybook::{Resources, ScanOptions, Store};
-use tallybook_files::record::FileRecord;
+use tallybook_files::record::{ContentId, FileRecord};
 use tallybook_files::{
     CopyOptions, CreateOptions, Durability, FileStore, OpenOptions, RepairOptions, VerifyOptions,
     WriteOptions, key_layout, resource_options,
 };
 
+use crate::failing_bucket::{chunk_count, name_in};
 use crate::support::{
     CHUNK, assert_reads, bytes, engine_store, in_memory, inline, lose_catalogue, memory_dir,
     reopen, small, write,
@@ -251,6 +253,86 @@ fn a_version_that_a_power_loss_took_does_not_come_back_with_a_lost_catalogue() {
     let store = make_anew(&fs);
     assert_reads(&store, "file", &file);
     assert!(store.read("other").unwrap().is_none());
+}
+
+/// Their bytes took room, and counted nowhere, until somebody had all of the store verified.
+#[test]
+fn chunks_of_what_a_power_loss_took_are_swept_with_its_entries() {
+    let (fs, file) = after_a_loss();
+    let chunks = |fs: &MemoryFileSystem| {
+        chunk_count(&fs.image().crash(CrashMode::KeepAll, 0), "buckets/000-000001")
+    };
+    let is_swept = |fs: &MemoryFileSystem| {
+        engine_store(fs, "catalogue-000001").head(&[key_layout::SWEPT]).unwrap().is_some()
+    };
+    assert_eq!(chunks(&fs), 4);
+    // Closed before, it is not said to be swept.
+    reopen(&fs).unwrap().close().unwrap();
+    assert_eq!((chunks(&fs), is_swept(&fs)), (4, false));
+    let store = reopen(&fs).unwrap();
+    // What is being written meanwhile is nobody's yet, either.
+    let mut writer = store.writer("new", WriteOptions::default()).unwrap();
+    writer.write(&bytes(3, CHUNK)).unwrap();
+    store.reap().unwrap();
+    writer.write(&bytes(4, CHUNK)).unwrap();
+    writer.commit().unwrap();
+    assert_reads(&store, "file", &file);
+    assert_reads(&store, "new", &[bytes(3, CHUNK), bytes(4, CHUNK)].concat());
+    store.unlink("new", Default::default()).unwrap();
+    store.reap().unwrap();
+    store.close().unwrap();
+    drop(store);
+    assert_eq!((chunks(&fs), is_swept(&fs)), (2, true));
+}
+
+/// More contents than are swept in one step, with those of files among them.
+#[test]
+fn all_chunks_are_swept_step_by_step() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, one_bucket());
+    (0..20).for_each(|at| drop(write(&store, &format!("{at}"), &bytes(at, 10))));
+    let left = fs.image().crash(CrashMode::KeepAll, 0);
+    let lost = bucket(&left);
+    for at in 0..2500_u64 {
+        // Some come before those of files.
+        let id = ContentId::new(if at % 2 == 0 { at } else { (1 << 40) + at }, at);
+        lost.put(&key_layout::chunk(id, 3), b"lost").unwrap();
+    }
+    lost.close().unwrap();
+    drop(lost);
+    let store = reopen(&left).unwrap();
+    store.reap().unwrap();
+    (0..20).for_each(|at| assert_reads(&store, &format!("{at}"), &bytes(at, 10)));
+    store.close().unwrap();
+    drop(store);
+    assert_eq!(chunk_count(&left, "buckets/000-000001"), 20);
+}
+
+/// The first bucket that had nothing freed kept all others from being swept, for as long as it failed.
+#[test]
+fn a_bucket_that_fails_keeps_no_other_from_being_swept() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, CreateOptions { bucket_count: 2, ..small() });
+    for bucket in 0..2 {
+        write(&store, &name_in(&store, bucket, 0), &bytes(1, CHUNK));
+    }
+    store.reap().unwrap();
+    store.unlink(&name_in(&store, 0, 0), Default::default()).unwrap();
+    let left = fs.image().crash(CrashMode::KeepAll, 0);
+    let lost = key_layout::entry("lost", LOST_VERSION);
+    let bucket = engine_store(&left, "buckets/001-000001");
+    bucket.put(&lost, b"lost").unwrap();
+    bucket.close().unwrap();
+    drop(bucket);
+    let faulty = FaultyFileSystem::new(Arc::new(left.clone()));
+    let in_bucket_0 = |_: &str, path: &Path| path.starts_with("/files/buckets/000-000001");
+    faulty.fail_at(0, Fault::errno(5).class(OperationClass::Reads).only(in_bucket_0).sticky());
+    let options = OpenOptions::default();
+    let store = FileStore::open_with(memory_dir(), options, inline(faulty)).unwrap();
+    let reaped = store.reap();
+    assert!(reaped.is_err(), "{reaped:?}");
+    drop(store);
+    assert!(engine_store(&left, "buckets/001-000001").head(&lost).unwrap().is_none());
 }
 
 /// A store with threads, on the machine's clock.

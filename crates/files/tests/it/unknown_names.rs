@@ -2,10 +2,10 @@
 //! they share with others, until they can be.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
-use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem};
+use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, MemoryImage};
 use tallybook_files::record::{ContentId, FileRecord, decode_entry, encode_entry};
 use tallybook_files::{
     CopyOptions, CreateOptions, Error, FileStore, OpenOptions, RepairOptions, RepairReport,
@@ -365,6 +365,47 @@ fn chunks_of_what_was_given_up_go_though_a_block_stays_damaged() {
     close(store);
     assert!(gone > 0);
     assert_eq!(chunk_count(&many.memory, BUCKETS[0]), before - gone);
+}
+
+/// They stayed until all of the store was verified, where the repair had come to its end just so far.
+#[test]
+fn chunks_of_what_was_given_up_go_though_the_repair_was_cut_off() {
+    let many = with_spilled_copy();
+    many.damage(BUCKETS[0], " spilled");
+    many.lose_catalogue();
+    many.repair();
+    let store = reopen(&many.memory).unwrap();
+    store.unlink(COPY, UnlinkOptions::default()).unwrap();
+    close(store);
+    let images: Arc<Mutex<Vec<MemoryImage>>> = Arc::default();
+    let taken = images.clone();
+    many.memory.set_observer(Some(Box::new(move |ordinal, _, moment| {
+        if ordinal % 5 == 0 {
+            taken.lock().unwrap().push(moment.image());
+        }
+    })));
+    repair(&many.memory, true).unwrap();
+    many.memory.set_observer(None);
+    let chunks = |fs: &MemoryFileSystem| BUCKETS.map(|bucket| chunk_count(fs, bucket));
+    let mut given_up = 0;
+    for image in images.lock().unwrap().iter() {
+        let left = image.crash(CrashMode::KeepAll, 0);
+        let is_known = {
+            let prefix = Some(vec![key_layout::UNREAD].into());
+            let options = tallybook::ScanOptions { prefix, ..Default::default() };
+            let catalogue = engine_store(&left, &catalogue_name(&left));
+            catalogue.range_heads(options).unwrap().count() == 0
+        };
+        if is_known {
+            let store = reopen(&left).unwrap();
+            store.reap().unwrap();
+            close(store);
+            assert_eq!(chunks(&left), chunks(&many.memory));
+            given_up += 1;
+        }
+    }
+    assert!(given_up > 0);
+    assert_eq!(chunks(&many.memory)[1], 300);
 }
 
 /// Nobody was told that another repair was all that was missing, and each opening swept all buckets.
