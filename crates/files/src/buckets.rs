@@ -154,6 +154,12 @@ impl Buckets {
         self.close_surplus(usize::MAX);
     }
 
+    /// Has compactions of open buckets end soon. Requires: all buckets are about to be closed.
+    pub(crate) fn end_compacting(&self) {
+        let open = |slot: &Mutex<Slot>| slot.lock().store.clone();
+        self.slots.iter().filter_map(open).for_each(|store| store.end_compacting());
+    }
+
     /// Closes everything that nobody holds.
     pub(crate) fn close_all(&self) -> Result<()> {
         self.is_closed.store(true, Ordering::Release);

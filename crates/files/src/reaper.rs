@@ -351,10 +351,11 @@ fn compact(core: &Core, bucket: u8, freed_bytes: u64) -> Result<()> {
         }
         std::mem::take(&mut figures.freed)
     };
-    let compacted = core
-        .buckets
-        .get(bucket)
-        .and_then(|store| store.compact(None, None, &mut |_, _| {}).map_err(Error::from));
+    let compacted = core.buckets.get(bucket).and_then(|store| {
+        // Whoever closes the store says so, then has the compactions of open buckets end.
+        core.check_open()?;
+        Ok(store.compact(None, None, &mut |_, _| {})?)
+    });
     compacted.inspect_err(|_| {
         core.figures.lock().buckets[usize::from(bucket)].freed += freed;
     })
@@ -398,5 +399,67 @@ pub(crate) fn run(core: &Arc<Core>) {
             return;
         }
         core.buckets.close_idle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use parking_lot::Mutex;
+    use tallybook::vfs::faulty::{Fault, OperationClass};
+    use tallybook::vfs::{FaultyFileSystem, ManualClock, MemoryFileSystem};
+    use tallybook::{Durability, Resources};
+
+    use super::*;
+    use crate::options::{CreateOptions, OpenOptions, UnlinkOptions, WriteOptions};
+    use crate::store::{FileStore, resource_options};
+
+    /// Is called before the next table is made.
+    static BEFORE_TABLE: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
+    fn call_before_table(operation: &str, path: &Path) -> bool {
+        if operation == "create" && path.extension().is_some_and(|extension| extension == "sst") {
+            let before = BEFORE_TABLE.lock().take();
+            before.into_iter().for_each(|before| before());
+        }
+        false
+    }
+
+    /// Closing waited until all of a bucket was compacted, minutes for a large one.
+    #[test]
+    fn closing_ends_the_compaction_of_a_bucket() {
+        let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+        let clock = Arc::new(ManualClock::at_ms(1_000_000));
+        let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
+        let create =
+            CreateOptions { bucket_count: 1, chunk_bytes: 64 << 10, ..CreateOptions::default() };
+        let options = OpenOptions { durability: Durability::Os, ..OpenOptions::default() };
+        let store = FileStore::create_with("/files", create, options, resources).unwrap();
+        // Every segment is half dead in the end, so that the rest is copied.
+        for number in 0..300 {
+            let options = WriteOptions::default();
+            store.write(&format!("{number}"), &[number as u8; 64 << 10], options).unwrap();
+        }
+        for number in (0..300).step_by(2) {
+            assert!(store.unlink(&format!("{number}"), UnlinkOptions::default()).unwrap());
+        }
+        fs.fail_at(0, Fault::errno(5).class(OperationClass::Writes).only(call_before_table));
+        let (compacts, is_compacting) = mpsc::channel();
+        let core = store.core().clone();
+        *BEFORE_TABLE.lock() = Some(Box::new(move || {
+            let mut closing = core.closing.lock();
+            compacts.send(()).unwrap();
+            core.close_signal.wait(&mut closing);
+        }));
+        let reaped = thread::scope(|scope| {
+            let pass = scope.spawn(|| store.reap());
+            is_compacting.recv_timeout(Duration::from_secs(60)).unwrap();
+            store.close().unwrap();
+            pass.join().unwrap()
+        });
+        assert!(matches!(reaped, Err(Error::Engine(tallybook::Error::Busy))), "{reaped:?}");
     }
 }

@@ -58,6 +58,8 @@ impl Handle {
         if core.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        // What else is under way is let finish; this may take minutes, and nobody needs it.
+        core.buckets.end_compacting();
         {
             let _due = core.reap_due.lock();
             core.reap_signal.notify_all();

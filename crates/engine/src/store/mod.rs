@@ -324,6 +324,12 @@ impl Store {
         self.inner.compact(start, end, progress)
     }
 
+    /// Has merges and collections end soon, for good, and `compact` answer `Busy`: for who is about to close the
+    /// store, and first waits for others that use it.
+    pub fn end_compacting(&self) {
+        self.inner.cancel.store(true, Ordering::Release);
+    }
+
     /// Makes a consistent copy of the store that can be opened, in a new or empty directory of the same file
     /// system, by hard links. It holds what was written before the call.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
