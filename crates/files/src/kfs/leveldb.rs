@@ -121,7 +121,14 @@ pub(super) fn read(dir: &Path) -> Outcome<Contents> {
         }
     }
     let mut torn = None;
-    for number in version.logs(dir)? {
+    let logs = version.logs(dir)?;
+    let current = version.log_number;
+    // A new LevelDB has none. Any key may have been written by one that is missing.
+    if current > 0 && !logs.contains(&current) {
+        let what = format!("{} is missing", dir.join(format!("{current:06}.log")).display());
+        damage.push(DamagedRange { after: Vec::new(), upto: None, what });
+    }
+    for number in logs {
         let path = dir.join(format!("{number:06}.log"));
         torn = read_log(&path, &mut newest, &mut damage)?.or(torn);
     }

@@ -13,6 +13,7 @@ mod leveldb;
 pub mod fuzzing;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use bytes::{Buf, Bytes};
@@ -197,7 +198,8 @@ pub fn import_kfs<D: Destination>(
     for bucket in 0..=u8::MAX {
         progress(u64::from(bucket), BUCKETS);
         let dir = path.join(format!("{bucket:03}.s"));
-        if !dir.is_dir() {
+        // Anything else that is there, or can't be looked at, is a bucket that can't be read.
+        if dir.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             continue;
         }
         match leveldb::read(&dir) {

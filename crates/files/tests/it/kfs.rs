@@ -158,6 +158,51 @@ fn a_lost_current_is_a_problem_and_no_empty_bucket() {
     assert!(problem.name.is_none() && problem.what.contains("CURRENT"), "{problem:?}");
 }
 
+/// What could not be looked at was taken for a bucket that there never was, and the import for a whole one.
+#[test]
+fn a_bucket_that_can_not_be_looked_at_is_a_problem_and_no_absent_one() {
+    for target in ["243.s", "nowhere"] {
+        let copy = copy_of_fixture();
+        let dir = copy.path().join("243.s");
+        fs::rename(&dir, copy.path().join("away")).unwrap();
+        std::os::unix::fs::symlink(target, &dir).unwrap();
+        let report = import(&new_store(), copy.path());
+        assert_eq!(report.imported, 5);
+        let problem = report.problems.iter().find(|problem| problem.bucket == 243);
+        assert!(problem.is_some_and(|problem| problem.name.is_none()), "{target}: {report:?}");
+    }
+}
+
+/// What had been written last was left out in silence, or an older file taken in its place.
+#[test]
+fn a_log_that_is_missing_is_damage() {
+    let copy = copy_of_fixture();
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
+    let (mut fewer, mut buckets) = (0, Vec::new());
+    for log in files_under(copy.path()).into_iter().filter(is_log) {
+        let left = fs::read(&log).unwrap();
+        fs::remove_file(&log).unwrap();
+        let store = new_store();
+        let report = import(&store, copy.path());
+        let name = log.file_name().unwrap().to_str().unwrap();
+        let told = |problem: &&tallybook_files::ImportProblem| {
+            problem.name.is_none() && problem.what.contains(name)
+        };
+        let problem = report.problems.iter().find(told);
+        buckets.push(problem.unwrap_or_else(|| panic!("{}: {report:?}", log.display())).bucket);
+        fewer += u32::from(report.imported < 6);
+        let page = store.list(ListOptions::default()).unwrap();
+        for name in page.entries.iter().map(ListEntry::name) {
+            let files = whole_files();
+            let (_, file) = files.iter().find(|(known, _)| *known == name).unwrap();
+            assert_reads(&store, name, file);
+        }
+        fs::write(&log, left).unwrap();
+    }
+    // Two have nothing but a file that was deleted, and one that is partial.
+    assert_eq!((buckets, fewer), (vec![21, 33, 114, 189, 243, 249, 253], 5));
+}
+
 /// A store that something happens to just before each write.
 struct Disturbed<'a> {
     store: &'a FileStore,
