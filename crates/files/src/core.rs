@@ -14,7 +14,7 @@ use tallybook::{Durability, Resources, ScanOptions, Store};
 
 use crate::buckets::{Bucket, Buckets};
 use crate::error::{Error, Result};
-use crate::figures::{Figures, NUMBER_MAX};
+use crate::figures::{Figures, NUMBER_MAX, NUMBER_READ_MAX};
 use crate::key_layout::{self, key};
 use crate::options::OpenOptions;
 use crate::placement::check_name;
@@ -162,7 +162,7 @@ pub(crate) fn decode_known_entry(
     let (record, content) = decode_entry(value)?;
     let mut buckets = content.extents.iter().map(|extent| extent.bucket).chain([record.primary]);
     let is_known = buckets.all(|bucket| superblock.has_bucket(bucket));
-    (is_known && record.content.count() < NUMBER_MAX).then_some((record, content))
+    (is_known && record.content.count() < NUMBER_READ_MAX).then_some((record, content))
 }
 
 impl std::fmt::Debug for Core {

@@ -12,6 +12,9 @@ use crate::record::{Share, decode_numbers, encode_numbers};
 /// Versions and contents have smaller numbers; no writer comes near, whatever openings skip.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
+/// What is read in a bucket has smaller ones yet: the numbers go on after it, and openings skip some.
+pub(crate) const NUMBER_READ_MAX: u64 = 1 << 61;
+
 /// Counters of one bucket.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BucketFigures {
@@ -167,14 +170,19 @@ impl Figures {
         Totals {
             files: self.files,
             file_bytes: self.file_bytes,
-            live_bytes: buckets.iter().map(|bucket| bucket.live_bytes).sum(),
-            dead_bytes: buckets.iter().map(|bucket| bucket.dead_bytes).sum(),
-            uploading_bytes: buckets.iter().map(|bucket| bucket.uploading_bytes).sum(),
-            free_bytes: buckets.iter().map(|bucket| bucket.free_bytes).sum(),
+            live_bytes: sum(buckets.iter().map(|bucket| bucket.live_bytes)),
+            dead_bytes: sum(buckets.iter().map(|bucket| bucket.dead_bytes)),
+            uploading_bytes: sum(buckets.iter().map(|bucket| bucket.uploading_bytes)),
+            free_bytes: sum(buckets.iter().map(|bucket| bucket.free_bytes)),
             cap_bytes: cap_bytes.saturating_mul(buckets.len() as u64),
             buckets,
         }
     }
+}
+
+/// The sum, or the largest number there is: a cap may be that itself.
+pub(crate) fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
 }
 
 /// Takes bytes out of a counter that has them.

@@ -17,7 +17,7 @@ use crate::buckets::{Bucket, Buckets, catalogue_options};
 use crate::core::{KnownFrom, decode_known_entry};
 use crate::entries::each_entry;
 use crate::error::{Error, Result};
-use crate::figures::{Figures, NUMBER_MAX};
+use crate::figures::{Figures, NUMBER_READ_MAX};
 use crate::key_layout::{self, key};
 use crate::options::OpenOptions;
 use crate::placement::check_name;
@@ -77,7 +77,7 @@ pub(crate) fn rebuild(
     if !unread.is_empty() {
         let least = superblock.changes.saturating_add(1).saturating_mul(NUMBERS_A_CHANGE);
         for next in [&mut figures.next_version, &mut figures.next_content] {
-            *next = (*next + NUMBERS_SKIPPED).max(least).min(NUMBER_MAX);
+            *next = (*next + NUMBERS_SKIPPED).max(least).min(NUMBER_READ_MAX);
         }
     }
     let known_from = KnownFrom { version: figures.next_version, content: figures.next_content };
@@ -177,11 +177,12 @@ fn collect_entries(
 ) -> Result<bool> {
     each_entry(store, &mut |entry_key, value| {
         let Some((name, version)) = key_layout::parse_entry(entry_key) else { return Ok(()) };
-        if version >= NUMBER_MAX || check_name(name).is_err() {
+        if version >= NUMBER_READ_MAX || check_name(name).is_err() {
             return Ok(());
         }
         figures.next_version = figures.next_version.max(version + 1);
         let entry = value.and_then(|value| decode_known_entry(superblock, &value));
+        let entry = entry.filter(|(record, _)| record.version == version);
         let Some((record, content)) = entry else { return Ok(()) };
         figures.next_content = figures.next_content.max(record.content.count() + 1);
         let name_key = key(key_layout::NAME, name.as_bytes());

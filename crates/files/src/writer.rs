@@ -16,6 +16,7 @@ use crate::change::{Change, check_condition};
 use crate::core::Core;
 use crate::digest::{Hashing, emptied_of};
 use crate::error::{Error, Result};
+use crate::figures::sum;
 use crate::key_layout::{self, key};
 use crate::options::{ATTRIBUTES_BYTES_MAX, WriteOptions};
 use crate::placement::{check_name, spill_order};
@@ -305,11 +306,10 @@ impl Writer {
             cap_bytes,
             used_bytes: figures.buckets[usize::from(self.home)].used(),
             needed_bytes,
-            free_bytes: figures
+            free_bytes: sum(figures
                 .buckets
                 .iter()
-                .map(|bucket| cap_bytes.saturating_sub(bucket.used()))
-                .sum(),
+                .map(|bucket| cap_bytes.saturating_sub(bucket.used()))),
         }
     }
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, MemoryImage};
 use tallybook::{Options, Store};
 use tallybook_files::key_layout;
-use tallybook_files::record::{Content, ContentId, FileRecord, encode_numbers};
+use tallybook_files::record::{
+    Content, ContentId, FileRecord, decode_entry, encode_entry, encode_numbers,
+};
 use tallybook_files::{
     CreateOptions, Error, FileStore, ListEntry, ListOptions, OpenOptions, ReadOptions,
     RepairOptions, UnlinkOptions, VerifyOptions,
@@ -633,4 +635,60 @@ fn a_store_is_open_once_and_a_directory_without_one_is_refused() {
     ));
     let anew = FileStore::create_with(memory_dir(), small(), OpenOptions::default(), inline(fs));
     assert!(matches!(anew, Err(Error::InvalidArgument(_))));
+}
+
+/// The entry of a file in the bucket of a store of one, and the bucket.
+fn entry_of(fs: &MemoryFileSystem, name: &str, version: u64) -> (Store, FileRecord, Content) {
+    let bucket = engine_store(fs, "buckets/000-000001");
+    let entry = bucket.get(&key_layout::entry(name, version)).unwrap().unwrap();
+    let (record, content) = decode_entry(&entry).unwrap();
+    (bucket, record, content)
+}
+
+/// The numbers went on after it, over what they may come to: the store could be opened once.
+#[test]
+fn an_entry_of_the_last_numbers_is_not_taken_over() {
+    let last = (1 << 62) - 1;
+    for (version, count) in [(last, 7), (7, last)] {
+        let fs = MemoryFileSystem::new();
+        let store = in_memory(&fs, CreateOptions { bucket_count: 1, ..small() });
+        let known = write(&store, "file", b"bytes").version;
+        store.reap().unwrap();
+        store.close().unwrap();
+        drop(store);
+        let (bucket, record, content) = entry_of(&fs, "file", known);
+        let record = FileRecord { version, content: ContentId::new(count, 7), ..record };
+        let entry = encode_entry(&record, &content);
+        bucket.put(&key_layout::entry("other", version), &entry).unwrap();
+        bucket.close().unwrap();
+        drop(bucket);
+        lose_catalogue(&fs);
+        FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone())).unwrap();
+        for _ in 0..2 {
+            let store = reopen(&fs).unwrap();
+            assert_reads(&store, "file", b"bytes");
+            assert!(store.stat("other").unwrap().is_none());
+            store.close().unwrap();
+        }
+    }
+}
+
+/// It stood for another file's bytes from then on.
+#[test]
+fn an_entry_that_says_another_version_than_its_key_is_not_taken_over() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, CreateOptions { bucket_count: 1, ..small() });
+    let versions = ["a", "b"].map(|name| write(&store, name, name.as_bytes()).version);
+    store.reap().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let (bucket, record, content) = entry_of(&fs, "b", versions[1]);
+    let of_a = key_layout::entry("a", versions[1] + 1);
+    bucket.put(&of_a, &encode_entry(&record, &content)).unwrap();
+    bucket.close().unwrap();
+    drop(bucket);
+    lose_catalogue(&fs);
+    FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone())).unwrap();
+    let store = reopen(&fs).unwrap();
+    ["a", "b"].iter().for_each(|name| assert_reads(&store, name, name.as_bytes()));
 }

@@ -96,3 +96,13 @@ fn buckets_may_be_on_several_disks() {
     let store = reopen(&fs).unwrap();
     (0..8).for_each(|at| assert_reads(&store, &format!("{at}"), &bytes(at, CHUNK)));
 }
+
+/// The sum of what is free in all buckets ran over.
+#[test]
+fn caps_without_end_have_totals() {
+    let create = CreateOptions { bucket_cap_bytes: u64::MAX, ..small() };
+    let store = in_memory(&MemoryFileSystem::new(), create);
+    write(&store, "file", b"bytes");
+    let totals = store.totals();
+    assert_eq!((totals.live_bytes, totals.free_bytes, totals.cap_bytes), (5, u64::MAX, u64::MAX));
+}
