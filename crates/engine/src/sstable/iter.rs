@@ -138,8 +138,10 @@ impl TableIter {
         if handle.offset < *start || handle.end() > start + frames.len() as u64 {
             let limit = handle.offset + READ_AHEAD_BYTES;
             let end = limit.min(table.fences.data_end()).max(handle.end());
-            let len = (end - handle.offset) as usize;
-            self.ahead = (handle.offset, table.source.read(handle.offset, len, true)?);
+            let read =
+                |end: u64| table.source.read(handle.offset, (end - handle.offset) as usize, true);
+            // What is ahead may be what can't be read, and not be wanted.
+            self.ahead = (handle.offset, read(end).or_else(|_| read(handle.end()))?);
         }
         let (start, frames) = &self.ahead;
         let at = (handle.offset - start) as usize;

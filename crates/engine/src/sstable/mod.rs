@@ -22,6 +22,7 @@ mod source;
 mod reader;
 mod iter;
 mod expiry;
+mod unreadable;
 mod verify;
 mod salvage;
 mod inspect;

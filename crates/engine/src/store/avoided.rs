@@ -1,7 +1,7 @@
-//! What met damage, and is left alone for a while, so that the rest goes on.
+//! What is damaged, or met damage, and is left alone for a while, so that the rest goes on.
 //!
-//! What is damaged stays so, mostly, and a merge may have written 256 MiB by the time that it comes to it. So it
-//! is tried again ever more rarely, but for as long as the store is open: a disk may read again what it could not.
+//! What is damaged stays so, mostly, and a disk may take seconds to find that out. So it is tried again ever more
+//! rarely, but for as long as the store is open: a disk may read again what it could not.
 
 use std::time::Duration;
 
@@ -36,24 +36,35 @@ impl<T: PartialEq + Clone> Avoided<T> {
     /// Notes that something met damage: it is left alone from now on.
     pub(super) fn note(&self, what: T, error: &Error, now_ns: u64) {
         let mut entries = self.0.lock();
-        // Two merges may come to one damaged block, and the next is not quite the one before.
+        // Several may come to one damaged place, and those of the next time be others.
         let same = entries.iter().filter(|entry| entry.patience.is_of(error));
-        let most = same.max_by_key(|entry| entry.patience.waited());
-        let mut patience = most.map(|entry| entry.patience.clone()).unwrap_or_default();
-        let wait = patience.lose(error, now_ns, RETRY_AFTER_MAX);
+        let last = same.max_by_key(|entry| (entry.retry_at_ns, entry.patience.waited()));
+        let mut patience = last.map(|entry| entry.patience.clone()).unwrap_or_default();
+        // One of them may wait already: what it met was not tried again in between.
+        let waiting = last.and_then(|entry| entry.retry_at_ns);
+        let retry_at_ns = waiting.unwrap_or_else(|| {
+            now_ns + patience.lose(error, now_ns, RETRY_AFTER_MAX).as_nanos() as u64
+        });
         entries.retain(|entry| {
             let is_over = entry.retry_at_ns.is_none() && entry.patience.is_of(error);
             entry.what != what && !is_over
         });
-        let retry_at_ns = Some(now_ns + wait.as_nanos() as u64);
+        let retry_at_ns = Some(retry_at_ns);
         entries.push(Entry { what, error: error.clone(), patience, retry_at_ns });
     }
 
     /// What is left alone now.
     pub(super) fn list(&self) -> Vec<T> {
-        let entries = self.0.lock();
-        let waiting = entries.iter().filter(|entry| entry.retry_at_ns.is_some());
-        waiting.map(|entry| entry.what.clone()).collect()
+        self.those(|entry| entry.retry_at_ns.is_some())
+    }
+
+    /// What was left alone, and is to be tried again.
+    pub(super) fn due(&self) -> Vec<T> {
+        self.those(|entry| entry.retry_at_ns.is_none())
+    }
+
+    fn those(&self, are: impl Fn(&Entry<T>) -> bool) -> Vec<T> {
+        self.0.lock().iter().filter(|entry| are(entry)).map(|entry| entry.what.clone()).collect()
     }
 
     /// When the first of it is tried again, if there is any.
@@ -92,6 +103,22 @@ mod tests {
 
     fn damage(offset: u64) -> Error {
         Error::corruption(Path::new("table"), offset, "a wrong checksum")
+    }
+
+    /// Each waited four times as long as the one before it: all but the first for minutes.
+    #[test]
+    fn what_meets_one_damage_together_is_tried_again_together() {
+        let avoided = Avoided::default();
+        let mut now_ns = 0;
+        for expected_ms in [200, 800] {
+            for what in [1, 2, 2, 3, 4, 5, 6, 7] {
+                avoided.note(what, &damage(1), now_ns);
+            }
+            now_ns += expected_ms * 1_000_000;
+            assert_eq!(avoided.list(), [1, 2, 3, 4, 5, 6, 7]);
+            assert!(avoided.end_due(now_ns));
+            assert_eq!(avoided.due(), [1, 2, 3, 4, 5, 6, 7]);
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::stats::add;
 use super::tree::table_meta;
 use crate::compaction::job::{self, Job};
 use crate::compaction::output::OutputTable;
-use crate::compaction::pick::{self, Choice, Merge, PickOptions, Reason, Slice};
+use crate::compaction::pick::{self, Choice, Merge, PickOptions, Reason, Slice, Unreadable};
 use crate::error::{Error, Result};
 use crate::file_name;
 use crate::key::SeqNo;
@@ -44,6 +44,7 @@ impl Inner {
         let mut trace = self.recorder.begin_rare();
         let version = self.state.load().version.clone();
         let snapshots = self.snapshots.list();
+        self.merges_avoided.forget(|unreadable| !unreadable.is_in(&version));
         let looks = Cell::new(if manual.is_some() { u32::MAX } else { LOOKS });
         let options = PickOptions {
             looks: &looks,
@@ -56,8 +57,9 @@ impl Inner {
             reads_paid: self.ask_read_credit(idle),
             idle,
             hidden: &|little| self.hidden_once(&version, little),
-            // As if they were under way: the others go on.
-            busy: &self.merges_avoided.list(),
+            busy: &[],
+            unreadable: &self.merges_avoided.list(),
+            retried: &self.merges_avoided.due(),
             manual,
             boundaries: &boundaries,
             range_tombstones: &|table| table.range_tombstones().collect(),
@@ -68,34 +70,41 @@ impl Inner {
             // Who closes the store, or has something to merge, comes in between.
             Choice::DoNothing if looks.get() == 0 => return Ok(Compacted::Job(None)),
             Choice::DoNothing => return Ok(Compacted::Nothing),
-            Choice::Move(moved) => moved.edit(moved.run.id(|| self.take_number())),
-            Choice::Drop(drop) => drop.edit(),
+            Choice::Move(moved) => Some(moved.edit(moved.run.id(|| self.take_number()))),
+            Choice::Drop(drop) => Some(drop.edit()),
             Choice::Merge(merge) => {
                 // What is flushed first is merged along; else the next merge would read all of this one again.
                 if merge.reason == Reason::Idle && self.flush_more_than(0) {
                     return Ok(Compacted::Nothing);
                 }
-                let merged = self.merge(&merge, &snapshots, &mut trace);
-                let is_manual = options.manual.is_some();
-                match merged {
-                    Err(error) if !is_manual && error.is_damage() => self.avoid(&merge, &error),
-                    merged => merged?,
+                match self.merge(&merge, &snapshots, &mut trace) {
+                    Ok(()) => return Ok(Compacted::Job(merge.slice.end)),
+                    // What was left out of it is picked next.
+                    Err(error) => self.avoid(&merge, error, options.unreadable)?,
                 }
-                return Ok(Compacted::Job(merge.slice.end));
+                None
             }
         };
-        self.install(&mut self.tree.lock(), edit, |_| {})?;
-        trace.lap(Stage::CompactionInstall);
-        trace.total(Stage::CompactionTotal);
+        if let Some(edit) = edit {
+            self.install(&mut self.tree.lock(), edit, |_| {})?;
+            trace.lap(Stage::CompactionInstall);
+            trace.total(Stage::CompactionTotal);
+        }
         let start = options.manual.and_then(|slice| slice.start);
         Ok(Compacted::Job(Some(start.unwrap_or_default())))
     }
 
-    /// Leaves a merge undone, for a while, that met damage in what it read.
-    fn avoid(&self, merge: &Merge, error: &Error) {
-        // It makes no run that another could go on.
-        let job = merge.in_flight(0);
-        self.merges_avoided.note(job, error, self.resources.clock.steady_ns());
+    /// Has merges leave alone, for a while, what this one could not read. Any other error is answered, and so is
+    /// one that was met though it was to be left alone.
+    fn avoid(&self, merge: &Merge, error: Error, avoided: &[Unreadable]) -> Result<()> {
+        match unreadable_of(merge, &error).filter(|unreadable| !avoided.contains(unreadable)) {
+            Some(unreadable) => {
+                let now_ns = self.resources.clock.steady_ns();
+                self.merges_avoided.note(unreadable, &error, now_ns);
+                Ok(())
+            }
+            None => Err(error),
+        }
     }
 
     fn merge(&self, merge: &Merge, snapshots: &[SeqNo], trace: &mut Trace<'_>) -> Result<()> {
@@ -144,7 +153,6 @@ impl Inner {
         installed?;
         trace.lap(Stage::CompactionInstall);
         trace.total(Stage::CompactionTotal);
-        self.merges_avoided.forget(|job| merge.slice.contains(&job.slice));
         self.spend_read_credit(result.entries_in);
         add(&self.counters.compactions, 1);
         add(&self.counters.compaction_bytes_read, merge.input_bytes());
@@ -159,7 +167,7 @@ impl Inner {
 
     /// Removes files that a job wrote and could not install, unless the manifest may name them. What
     /// can't be removed goes at the next open.
-    fn discard(&self, tables: &[OutputTable]) {
+    pub(super) fn discard(&self, tables: &[OutputTable]) {
         if self.poison.get().is_some() {
             return;
         }
@@ -169,6 +177,17 @@ impl Inner {
             let _ = self.resources.fs.remove(&path);
         }
     }
+}
+
+/// Which of a merge's tables can't be read, and from where on, if that is what went wrong.
+fn unreadable_of(merge: &Merge, error: &Error) -> Option<Unreadable> {
+    let (Error::Corruption { file, .. } | Error::Io { path: file, .. }) = error else {
+        return None;
+    };
+    let is_it = |table: &&Arc<LiveTable>| error.is_damage() && table.table().path() == file;
+    let table = merge.tables().find(is_it)?;
+    let from = table.table().readable_up_to(error, &table.smallest);
+    Some(Unreadable { table: table.number, from })
 }
 
 /// Keys that cut a table into parts of about equal size.

@@ -18,7 +18,7 @@ use super::snapshot::SnapshotList;
 use super::state::ReadState;
 use super::stats::Counters;
 use crate::collection;
-use crate::compaction::pick::{Hidden, InFlight};
+use crate::compaction::pick::{Hidden, Unreadable};
 use crate::error::{Error, Result};
 use crate::journal::{JournalPosition, JournalWriter, LogSegment, Segment, SegmentPool, SyncState};
 use crate::lock;
@@ -98,8 +98,8 @@ pub(crate) struct Inner {
     pub(super) collected_values: Mutex<HashMap<u64, u64>>,
     /// Segments in which a live value can't be read, or can't be told: they are not collected.
     pub(super) segments_avoided: Avoided<u64>,
-    /// Merges that met damage in what they read.
-    pub(super) merges_avoided: Avoided<InFlight>,
+    /// What merges met that can't be read.
+    pub(super) merges_avoided: Avoided<Unreadable>,
 
     /// Entries that were merged at the cost of reads.
     pub(super) read_credit_spent: AtomicU64,

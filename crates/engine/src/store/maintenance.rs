@@ -62,7 +62,8 @@ pub struct VerifyReport {
 }
 
 impl Inner {
-    /// Merges everything in the range to the bottom, then collects what is mostly dead.
+    /// Merges everything in the range to the bottom, then collects what is mostly dead. What can't be read is left
+    /// out, and told once all the rest is done.
     pub(super) fn compact(
         &self,
         start: Option<&[u8]>,
@@ -71,7 +72,7 @@ impl Inner {
     ) -> Result<()> {
         self.flush_all()?;
         let _compacting = self.compacting.lock();
-        // What could not be read may have been by chance: who asks has it tried again.
+        // That something could not be read may have been by chance: who asks has it tried again.
         self.merges_avoided.forget(|_| true);
         self.segments_avoided.forget(|_| true);
         let total = self.state.load().version.table_bytes();
@@ -102,8 +103,9 @@ impl Inner {
             self.retries.note_success(Task::Merge);
         }
         progress(total, total);
-        // All others were collected.
-        self.segments_avoided.first().map_or(Ok(()), |(_, error)| Err(error))
+        let merges = self.merges_avoided.first().map(|(_, error)| error);
+        let damage = merges.or_else(|| self.segments_avoided.first().map(|(_, error)| error));
+        damage.map_or(Ok(()), Err)
     }
 
     /// Makes a consistent copy of the store in a new directory by hard links.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::version::{Added, Clipped, LiveTable, Moved, Removed, Run, TableMeta, VersionEdit};
+use crate::version::{
+    Added, Clipped, LiveTable, Moved, Removed, Run, TableMeta, Version, VersionEdit,
+};
 
 /// A part of the key space: `[start, end)`, `None` being unbounded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,17 +21,6 @@ impl Slice {
     /// Whether the table shows a key of the slice.
     pub fn overlaps(&self, table: &TableMeta) -> bool {
         table.overlaps(self.start.as_deref(), self.end.as_deref())
-    }
-
-    /// Whether all keys of another are in it.
-    pub fn contains(&self, other: &Slice) -> bool {
-        let ends_behind = match (&self.end, &other.end) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(end), Some(other)) => end >= other,
-        };
-        // Without a start it begins before all.
-        self.start <= other.start && ends_behind
     }
 
     /// The tables of `run` that show a key of the slice.
@@ -208,6 +199,31 @@ impl Drop {
                 .collect(),
             ..VersionEdit::default()
         }
+    }
+}
+
+/// A table that can't be read from some key on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Number of its file.
+    pub table: u64,
+    /// A merge ends by this key, or it would come to what can't be read. Nothing to the right of it can be merged
+    /// either: tables are only ever clipped at their left end.
+    pub from: Bytes,
+}
+
+impl Unreadable {
+    /// The table, if it is in the run.
+    pub fn table_of<'v>(&self, run: &'v Run) -> Option<&'v LiveTable> {
+        run.tables.iter().find(|table| table.number == self.table).map(|table| &**table)
+    }
+
+    /// Whether a version still shows what can't be read.
+    pub fn is_in(&self, version: &Version) -> bool {
+        version
+            .runs()
+            .filter_map(|(_, run)| self.table_of(run))
+            .any(|table| table.smallest <= self.from)
     }
 }
 

@@ -5,6 +5,7 @@
 //! (as entries), `t` tombstones, `s` lowest-highest SeqNo (the number), `x` when all entries expire,
 //! `v` bytes of values pointed at, `c` boundaries, `d` deleted range and its SeqNo.
 //! Of idle stores, `hidden=entries,bytes`; all is hidden unless it is said.
+//! `unreadable=table:key` is a table that can't be read from the key on, `retried` one that is tried again.
 //! In choices, `]` is the end of a slice behind a table's largest key.
 //! Defaults of options: `runs=2 job=1000 l1=1000`, and `l0-runs` as `runs`.
 
@@ -155,6 +156,7 @@ fn show(choice: &Choice) -> String {
 fn check(input: &str, expected: &str) {
     let mut drawing = Drawing::default();
     let (mut snapshots, mut busy) = (Vec::new(), Vec::new());
+    let (mut unreadable, mut retried) = (Vec::new(), Vec::new());
     let (mut level_runs_max, mut job_bytes_max, mut level1_bytes) = (2, 1000, 1000);
     let mut level0_runs_max = None;
     let (mut now_ms, mut idle, mut manual) = (100, false, None);
@@ -187,6 +189,11 @@ fn check(input: &str, expected: &str) {
                     let (entries, bytes) = value.split_once(',').expect("entries,bytes");
                     hidden = Hidden { entries: number(entries), bytes: number(bytes) };
                 }
+                Some((name @ ("unreadable" | "retried"), value)) => {
+                    let (table, from) = value.split_once(':').expect("table:key");
+                    let listed = if name == "retried" { &mut retried } else { &mut unreadable };
+                    listed.push(Unreadable { table: number(table), from: key(from) });
+                }
                 // levels:slice:run
                 Some(("busy", value)) => {
                     let parts: Vec<&str> = value.split(':').collect();
@@ -215,6 +222,8 @@ fn check(input: &str, expected: &str) {
         idle,
         hidden: &|_| hidden,
         busy: &busy,
+        unreadable: &unreadable,
+        retried: &retried,
         manual,
         boundaries: &|table| drawing.boundaries.get(&table.number).cloned().unwrap_or_default(),
         range_tombstones: &|table| drawing.deleted.get(&table.number).cloned().unwrap_or_default(),
@@ -416,6 +425,97 @@ fn a_new_run_that_is_being_made_is_joined() {
     check(
         "busy=0-1:a..e:50\n L0 9 10:a-d 11:f-h\n L0 7 8:b-d 12:g-i",
         "full L0/9:11 L0/7:12 [f..i] to L1 50 bottom",
+    );
+}
+
+#[test]
+fn a_merge_ends_before_what_can_not_be_read() {
+    let runs = "L0 9 10:a-h 11:m-p\n L0 7 8:b-k 12:n-q\n L1 1 2:a-i 3:j-z";
+    let whole = "full L0/9:10,11 L0/7:8,12 L1/1:2,3 [a..z] to L1 1 bottom";
+    check(runs, whole);
+    let left = "full L0/9:10 L0/7:8 L1/1:2 [a..e) to L1 1 bottom";
+    check(&format!("unreadable=2:e\n{runs}"), left);
+    check(&format!("unreadable=10:e\n{runs}"), left);
+    check(&format!("unreadable=4:e\n{runs}"), whole);
+    // From its first key on: what is before it goes without it.
+    check(&format!("unreadable=3:c\n{runs}"), "full L0/9:10 L0/7:8 L1/1:2 [a..j) to L1 1 bottom");
+    // It was merged so far. What lies behind the table goes on; what straddles it waits.
+    let rest = "L0 9 10:a>e-h 11:m-p\n L0 7 8:b>e-k 12:n-q\n L1 1 2:a>e-i 3:l-z";
+    check(&format!("unreadable=2:e\n{rest}"), "full L0/9:11 L0/7:12 L1/1:3 [l..z] to L1 1 bottom");
+}
+
+#[test]
+fn what_is_tried_again_is_come_to_first() {
+    let runs = "L0 9 10:a-h\n L0 7 8:b-k\n L1 1 2:a-i";
+    let left = "full L0/9:10 L0/7:8 L1/1:2 [a..e) to L1 1 bottom";
+    check(&format!("retried=2:e\n{runs}"), left);
+    check(
+        "retried=2:e\n L0 9 10:a>e-h\n L0 7 8:b>e-k\n L1 1 2:a>e-i",
+        "full L0/9:10 L0/7:8 L1/1:2 [e..k] to L1 1 bottom",
+    );
+    // Nothing begins to the left of it.
+    check(
+        "retried=2:e\n L0 9 10:g-h\n L0 7 8:g-k\n L1 1 2:a-i",
+        "full L0/9:10 L0/7:8 L1/1:2 [a..k] to L1 1 bottom",
+    );
+}
+
+#[test]
+fn runs_go_down_beside_older_ones_that_wait_for_what_can_not_be_read() {
+    let waiting = "L0 7 8:d>f-g\n L0 5 6:f-g\n L1 1 2:a-e";
+    check(
+        &format!("unreadable=6:f\n L0 11 12:a-b\n L0 9 10:a-c\n {waiting}"),
+        "full L0/11:12 L0/9:10 L1/1:2 [a..e] to L1 1 bottom",
+    );
+    // A sweep of theirs goes on as any other.
+    check(
+        &format!("unreadable=6:f\n L0 13 14:a-c\n L0 11 12:a>b-c\n L0 9 10:a>b-c\n {waiting}"),
+        "full L0/11:12 L0/9:10 L1/1:2 [a..e] to L1 1 bottom",
+    );
+    // Alone, each would have what it reaches below it written anew.
+    check(&format!("unreadable=6:f\n L0 9 10:a-c\n {waiting}"), "nothing");
+}
+
+#[test]
+fn runs_above_what_can_not_be_read_are_merged_with_each_other() {
+    let above = "L0 9 10:a>f-m\n L0 7 8:b>f-k 11:n-p";
+    check(
+        &format!("unreadable=2:f\n {above}\n L1 1 2:a>f-z"),
+        "full L0/9:10 L0/7:8 [f..m] to L0 7",
+    );
+    check("unreadable=2:f\n L0 9 10:f-m\n L0 7 11:n-p\n L1 1 2:a>f-z", "move 10 L0 to L0 7");
+    check("unreadable=2:f\n L0 9 10:f-m 11:n-p\n L1 1 2:a>f-z", "nothing");
+    // Of the same level, those that are newer.
+    check(
+        &format!("unreadable=6:f\n {above}\n L0 5 6:a>f-z\n L1 1 2:a-e"),
+        "full L0/9:10 L0/7:8 [f..m] to L0 7",
+    );
+    check("unreadable=6:f\n L0 9 10:a>f-m\n L0 5 6:a>f-z\n L1 1 2:a-e", "nothing");
+}
+
+#[test]
+fn what_waits_for_what_can_not_be_read_has_nothing_merged_in_idle_time() {
+    let below = "L0 7 8:f-m{b=90 e=90}\n L1 1 2:a-z{b=90 e=90}";
+    check(&format!("idle runs=4 unreadable=2:f\n L0 9 10:a-c\n {below}"), "nothing");
+    check(
+        &format!("idle runs=4 unreadable=2:f\n L0 9 10:a-c{{b=40 e=40}}\n {below}"),
+        "idle L0/9:10 L1/1:2 [a..f) to L1 1 bottom",
+    );
+}
+
+#[test]
+fn what_can_not_be_read_moves_and_is_dropped() {
+    let overgrown = "L0 9 10:a-f\n L0 7 8:a-f\n L1 1 2:a-m{b=60} 3:n-z{b=60}";
+    check(&format!("l1=100 unreadable=3:x\n{overgrown}"), "move 2,3 L1 to L2 1");
+    check("unreadable=8:a\n L0 9 10:k-m\n L0 7 8:g-j\n L1 1 2:a-f", "move 8,10 L0 to L1 1");
+    check("unreadable=2:b now=50\n L1 1 2:a-f{x=50}", "drop L1:2");
+    check(
+        "unreadable=8:b\n L0 9 10:a-d 11:f-h\n L0 7 8:b-d 12:g-i",
+        "full L0/9:10 [a..b) to L1 new bottom",
+    );
+    check(
+        "unreadable=8:a\n L0 9 10:a-d 11:f-h\n L0 7 8:a-d 12:g-i",
+        "full L0/9:11 L0/7:12 [f..i] to L1 new bottom",
     );
 }
 

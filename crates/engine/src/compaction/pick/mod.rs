@@ -12,6 +12,9 @@
 //! 5. when idle, upper runs that hide much of the store, then dead entries at the bottom.
 //!
 //! Each answer is one job of bounded size; the store applies it and asks again.
+//!
+//! No merge comes to what can't be read, and nothing else waits for it: full levels go down as far as they can,
+//! and what has to stay above a damaged table is merged with itself.
 
 mod choice;
 mod dead;
@@ -26,7 +29,9 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 
-pub use choice::{Choice, Drop, InFlight, Merge, MergeInput, Move, OutputRun, Reason, Slice};
+pub use choice::{
+    Choice, Drop, InFlight, Merge, MergeInput, Move, OutputRun, Reason, Slice, Unreadable,
+};
 use slice::{Source, Sweep, Target};
 
 use crate::key::SeqNo;
@@ -96,6 +101,10 @@ pub struct PickOptions<'a> {
     pub hidden: &'a dyn Fn(Hidden) -> Hidden,
     /// Merges that run.
     pub busy: &'a [InFlight],
+    /// What no merge may come to.
+    pub unreadable: &'a [Unreadable],
+    /// What was unreadable and is tried again: by merges that begin there, so that little is done in vain.
+    pub retried: &'a [Unreadable],
     /// Merge these keys to the bottom, and nothing else.
     ///
     /// The caller asks again until nothing is left to do, after a merge with `start` set to the end
@@ -139,47 +148,89 @@ impl<'v, 'o> Picker<'v, 'o> {
     /// A part of a level that has too many runs or bytes, into the next level.
     fn full_level(&self, level: usize) -> Option<Choice> {
         let deepest = self.version.deepest()?;
-        let runs = &self.version.levels[level].runs;
-        let options = self.options;
-        let has_many = runs.len() >= options.level_runs_max;
-        let is_full = match level {
-            // Runs of L0 wait for more of them: a merge of many costs each entry no more than one of a
-            // few, and what readers pass they pay for.
-            0 => runs.len() >= options.level0_runs_max || has_many && self.may_level0_hide_much(),
-            // Sequential loading grows one run of a level without end; by its bytes it still goes down.
-            _ => {
-                let bytes = self.version.levels[level].bytes();
-                has_many || level < deepest && bytes > options.capacity(level + 1)
-            }
-        };
-        if !is_full {
-            return None;
-        }
-        let upper = unfinished(runs).iter().map(|run| Source { level, run, leaves: true });
-        let mut sources: Vec<_> = upper.collect();
-        let mut target = Target::Newest { level: level + 1 };
-        if level + 1 == deepest {
-            if let Some(relabel) = self.overgrown_bottom(deepest) {
+        let all = &self.version.levels[level].runs[..];
+        let mut runs = all;
+        while self.is_full(level, runs) {
+            if level + 1 == deepest
+                && let Some(relabel) = self.overgrown_bottom(deepest)
+            {
                 return relabel;
             }
-            let bottom = &self.version.levels[deepest].runs;
-            let stays = |run| Source { level: deepest, run, leaves: false };
-            sources.extend(bottom.iter().map(stays));
-            target = Target::Run { level: deepest, id: bottom[bottom.len() - 1].id };
+            let from = unfinished(runs);
+            let down = self.down_a_level(level, &all[from..]).first_job();
+            let job = down.or_else(|| self.above_damage(level, &runs[from..]));
+            if job.is_some() || self.options.unreadable.is_empty() {
+                return job;
+            }
+            // What is left of those waits for what can't be read. Once the newer ones fill the level by
+            // themselves, they go down as far as they can; one by one they would rewrite much below each time.
+            runs = &runs[..from];
         }
-        self.sweep(sources, target, Reason::Full).first_job()
+        None
     }
 
-    /// Whether L0 weighs most of the store, or points at values in the journal, which cost a merge nothing.
-    fn may_level0_hide_much(&self) -> bool {
-        let [level0, below @ ..] = &self.version.levels;
-        let weight = level0.weight();
-        let below = below.iter().map(Level::weight).fold(0, u64::saturating_add);
+    /// Whether these runs, the newest of a level, are too many or too large for it.
+    fn is_full(&self, level: usize, runs: &[Run]) -> bool {
+        let has_many = self.has_many(level, runs);
+        // Sequential loading grows one run of a level without end; by its bytes it still goes down.
+        let is_large = || {
+            let bytes = runs.iter().map(Run::bytes).fold(0, u64::saturating_add);
+            bytes > self.options.capacity(level + 1)
+        };
+        has_many || level > 0 && self.version.deepest() > Some(level) && is_large()
+    }
+
+    /// Whether these runs, the newest of a level, are too many for it.
+    fn has_many(&self, level: usize, runs: &[Run]) -> bool {
+        let has_many = runs.len() >= self.options.level_runs_max;
+        match level {
+            // Runs of L0 wait for more of them: a merge of many costs each entry no more than one of a
+            // few, and what readers pass they pay for.
+            0 => runs.len() >= self.options.level0_runs_max || has_many && self.may_hide_much(runs),
+            _ => has_many,
+        }
+    }
+
+    /// Whether runs of L0 weigh most of the store, or point at values in the journal, which cost a merge nothing.
+    fn may_hide_much(&self, runs: &[Run]) -> bool {
+        let weight = runs.iter().map(Run::weight).fold(0, u64::saturating_add);
+        let bytes = runs.iter().map(Run::bytes).fold(0, u64::saturating_add);
+        let below = self.version.levels[1..].iter().map(Level::weight).fold(0, u64::saturating_add);
         let outweighs_rest = below > 0 && weight / LEVEL0_TIMES_BELOW > below;
-        let points_at_much = weight / LEVEL0_TIMES_FILES > level0.bytes();
+        let points_at_much = weight / LEVEL0_TIMES_FILES > bytes;
         // A sweep that has begun goes on: what it has moved no longer weighs in L0.
-        let is_under_way = || level0.tables().any(|table| table.is_clipped());
-        outweighs_rest || points_at_much || is_under_way()
+        let mut tables = runs.iter().flat_map(|run| run.tables.iter());
+        outweighs_rest || points_at_much || tables.any(|table| table.is_clipped())
+    }
+
+    /// The oldest runs of a level into the next one.
+    fn down_a_level(&self, level: usize, runs: &'v [Run]) -> Sweep<'v, 'o> {
+        let mut sources: Vec<_> =
+            runs.iter().map(|run| Source { level, run, leaves: true }).collect();
+        let mut target = Target::Newest { level: level + 1 };
+        if self.version.deepest() == Some(level + 1) {
+            let bottom = &self.version.levels[level + 1].runs;
+            let stays = |run| Source { level: level + 1, run, leaves: false };
+            sources.extend(bottom.iter().map(stays));
+            target = Target::Run { level: level + 1, id: bottom[bottom.len() - 1].id };
+        }
+        self.sweep(sources, target, Reason::Full)
+    }
+
+    /// Where nothing of a level's runs can leave it for what can't be read: those above that are merged into the
+    /// oldest of them, so that they don't become ever more.
+    fn above_damage(&self, level: usize, runs: &'v [Run]) -> Option<Choice> {
+        let unreadable = self.options.unreadable;
+        if unreadable.is_empty() {
+            return None;
+        }
+        let is_damaged = |run: &Run| unreadable.iter().any(|one| one.table_of(run).is_some());
+        let damaged = runs.iter().position(is_damaged);
+        let runs = &runs[..damaged.unwrap_or(runs.len())];
+        let oldest = runs.last().filter(|_| self.has_many(level, runs))?;
+        let sources = runs.iter().map(|run| Source { level, run, leaves: run.id != oldest.id });
+        let target = Target::Run { level, id: oldest.id };
+        self.sweep(sources.collect(), target, Reason::Full).first_job()
     }
 
     /// The bottom run goes one level down when it outgrows its level, before anything is merged into
@@ -250,18 +301,26 @@ impl<'v, 'o> Picker<'v, 'o> {
         let (_, bottom) = self.version.runs().next_back()?;
         let figures = |run: &Run| (run.weight(), run.entries());
         let (mut upper, mut all, mut deletes_ranges) = ((0u64, 0u64), figures(bottom), false);
+        let sweep = self.all_runs(Reason::Idle);
+        // What waits for what can't be read is no reason to merge what is little.
+        let waits = |run: &Run| {
+            let starts = run.tables.iter().map(|table| table.smallest.clone());
+            !self.options.unreadable.is_empty() && sweep.opening(starts).is_none()
+        };
         for (_, run) in self.version.runs().filter(|(_, run)| run.id != bottom.id) {
             let (weight, entries) = figures(run);
-            upper = (upper.0.saturating_add(weight), upper.1.saturating_add(entries));
             all = (all.0.saturating_add(weight), all.1.saturating_add(entries));
-            deletes_ranges |= run.tables.iter().any(|table| table.properties.range_tombstones > 0);
+            if !waits(run) {
+                upper = (upper.0.saturating_add(weight), upper.1.saturating_add(entries));
+                let mut tables = run.tables.iter();
+                deletes_ranges |= tables.any(|table| table.properties.range_tombstones > 0);
+            }
         }
         // Entries count as well as bytes: a light tombstone may hide a heavy value.
         let weighs = upper.0 > all.0 / IDLE_SHARE || upper.1 > all.1 / IDLE_SHARE;
         if upper.1 == 0 && upper.0 == 0 || !weighs && !deletes_ranges {
             return None;
         }
-        let sweep = self.all_runs(Reason::Idle);
         let opening = sweep.opening(sweep.starts())?;
         let hides_much = || {
             let share = IDLE_HIDDEN_SHARE;
@@ -370,18 +429,15 @@ impl Sweep<'_, '_> {
     }
 }
 
-/// The runs of a full level to go on with. A sweep that is under way has clipped the runs it works on
+/// Where the runs of a full level begin to go on with. A sweep that is under way has clipped the runs it works on
 /// at its end; runs that came since begin further left, and wait until those are gone. Without this,
 /// each new run would start the sweep over, in jobs that leave many small runs.
-fn unfinished(runs: &[Run]) -> &[Run] {
+fn unfinished(runs: &[Run]) -> usize {
     let tables = runs.iter().flat_map(|run| run.tables.iter());
     let clips = tables.filter(|table| table.is_clipped()).map(|table| &table.smallest);
     let Some(reached) = clips.max() else {
-        return runs;
+        return 0;
     };
     let newer = runs.iter().rposition(|run| run.tables[0].smallest < *reached);
-    match &runs[newer.map_or(0, |at| at + 1)..] {
-        [] => runs,
-        under_way => under_way,
-    }
+    newer.map_or(0, |at| at + 1) % runs.len()
 }

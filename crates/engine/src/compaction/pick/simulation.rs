@@ -1,5 +1,6 @@
 //! Random flushes, deletions and snapshots, with every picked job carried out on tables that exist
-//! only here: whatever the picker chooses, no read changes, ages stay in order, and it comes to rest.
+//! only here: whatever the picker chooses, no read changes, ages stay in order, and it comes to rest. Some
+//! tables can't be read for a while.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -37,6 +38,10 @@ enum Step {
     Finish(usize),
     Snapshot,
     Release,
+    /// Of some table, what it shows from some entry on can't be read.
+    Damage(usize, usize),
+    /// What can't be read is tried again.
+    Retry,
 }
 
 fn write() -> impl Strategy<Value = Write> {
@@ -58,6 +63,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => any::<usize>().prop_map(Step::Finish),
         1 => Just(Step::Snapshot),
         1 => Just(Step::Release),
+        1 => (any::<usize>(), any::<usize>()).prop_map(|(table, entry)| Step::Damage(table, entry)),
+        1 => Just(Step::Retry),
     ];
     vec(step, 1..80)
 }
@@ -112,6 +119,8 @@ struct Store {
     model: BTreeMap<Bytes, SeqNo>,
     snapshots: Vec<(SeqNo, BTreeMap<Bytes, SeqNo>)>,
     running: Vec<(InFlight, VersionEdit)>,
+    unreadable: Vec<Unreadable>,
+    retried: Vec<Unreadable>,
     cut_tables: bool,
 }
 
@@ -193,6 +202,8 @@ impl Store {
             idle,
             hidden: &|_| Hidden::ALL,
             busy: &busy,
+            unreadable: &self.unreadable,
+            retried: &self.retried,
             manual,
             boundaries: &|table| match self.cut_tables {
                 true => self.contents[&table.number]
@@ -217,6 +228,7 @@ impl Store {
                 self.apply(&moved.edit(id));
             }
             Choice::Drop(drop) => self.apply(&drop.edit()),
+            Choice::Merge(merge) if self.meets_damage(&merge) => {}
             Choice::Merge(merge) => {
                 let run_id = merge.output_run.id(|| self.next_number());
                 let outputs = self.merge(&merge);
@@ -224,6 +236,43 @@ impl Store {
             }
         }
         true
+    }
+
+    /// Whether a merge comes to what can't be read; then that is left alone again.
+    fn meets_damage(&mut self, merge: &Merge) -> bool {
+        let end = merge.slice.end.clone().unwrap();
+        let is_read = |unreadable: &Unreadable| {
+            let mut tables = merge.tables().filter(|table| table.number == unreadable.table);
+            tables.any(|table| end > *Ord::max(&table.smallest, &unreadable.from))
+        };
+        assert!(!self.unreadable.iter().any(is_read), "{merge:?} can't be read");
+        let (met, others): (Vec<_>, Vec<_>) = self.retried.drain(..).partition(is_read);
+        let is_met = !met.is_empty();
+        self.retried = others;
+        self.unreadable.extend(met);
+        is_met
+    }
+
+    fn damage(&mut self, table: usize, entry: usize) {
+        let tables: Vec<_> = self.version.tables().map(|(_, table)| table.clone()).collect();
+        if tables.is_empty() {
+            return;
+        }
+        let table = &tables[table % tables.len()];
+        let entries = &self.contents[&table.number].entries;
+        let keys = entries.iter().map(|(key, ..)| key).filter(|key| **key >= table.smallest);
+        let keys: Vec<_> = keys.chain([&table.smallest]).collect();
+        let from = keys[entry % keys.len()].clone();
+        self.unreadable.push(Unreadable { table: table.number, from });
+    }
+
+    fn retry(&mut self) {
+        self.retried.append(&mut self.unreadable);
+    }
+
+    /// Everything can be read again.
+    fn heal(&mut self) {
+        (self.unreadable, self.retried) = Default::default();
     }
 
     fn merge(&mut self, merge: &Merge) -> Vec<TableMeta> {
@@ -356,11 +405,21 @@ proptest! {
                 Step::Finish(at) => store.finish(at),
                 Step::Snapshot => store.snapshots.push((store.seqno, store.model.clone())),
                 Step::Release => drop(store.snapshots.pop()),
+                Step::Damage(table, entry) => store.damage(table, entry),
+                Step::Retry => store.retry(),
             }
         }
         while !store.running.is_empty() {
             store.finish(0);
         }
+        if !(store.unreadable.is_empty() && store.retried.is_empty()) {
+            for idle in [false, true] {
+                store.settle(idle);
+                store.retry();
+                store.settle(idle);
+            }
+        }
+        store.heal();
         store.settle(false);
         for (level, runs) in store.version.levels.iter().map(|level| level.runs.len()).enumerate() {
             let runs_max = if level == 0 { LEVEL0_RUNS_MAX } else { RUNS_MAX };
@@ -424,4 +483,40 @@ fn random_loading_rewrites_each_entry_a_bounded_number_of_times() {
     // Everything fits L1 or L2: an entry passes L0 and perhaps L1, and each flush of 6 of the 39
     // keys, 3 at a time, rewrites the bottom once.
     assert!(merged < flushed * 8, "{merged} entries were merged for {flushed} written");
+}
+
+/// Runs became ever more, as nothing went by what was left above a damaged table.
+#[test]
+fn a_table_that_can_not_be_read_has_no_runs_pile_up() {
+    for entry in 0..4 {
+        let mut store = Store { cut_tables: true, ..Store::default() };
+        store.flush(&KEYS.map(Write::Put).collect::<Vec<_>>());
+        store.merge_manually(None, None);
+        store.damage(KEYS.len() / TABLE_ENTRIES / 2, entry);
+        let (mut flushed, mut merged) = (0, 0);
+        for flush in 0..300u64 {
+            let keys = (0..6).map(|at| (flush * 6 + at) * 7 % KEYS.len() as u64 + 1);
+            store.flush(&keys.map(|key| Write::Put(key as u8)).collect::<Vec<_>>());
+            flushed += 6;
+            loop {
+                let choice = store.pick(false, 0, None);
+                if let Choice::Merge(merge) = &choice {
+                    merged += merge.input_entries();
+                }
+                if !store.start(choice) {
+                    break;
+                }
+                store.finish(0);
+            }
+            for (level, runs) in
+                store.version.levels.iter().map(|level| level.runs.len()).enumerate()
+            {
+                assert!(
+                    runs <= 2 * LEVEL0_RUNS_MAX,
+                    "{runs} runs of L{level} after {flush} flushes"
+                );
+            }
+        }
+        assert!(merged < flushed * 12, "{merged} entries were merged for {flushed} written");
+    }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::PickOptions;
-use super::choice::{Choice, Merge, MergeInput, Move, OutputRun, Reason, Slice};
+use super::choice::{Choice, Merge, MergeInput, Move, OutputRun, Reason, Slice, Unreadable};
 use super::dead;
 use crate::version::{LiveTable, Run, Version};
 
@@ -57,10 +57,20 @@ pub(super) struct Sweep<'v, 'o> {
     pub(super) reason: Reason,
 }
 
-/// Keys that a running job has taken.
+/// Keys that can't be had.
 struct Taken {
     start: Option<Bytes>,
     end: Option<Bytes>,
+}
+
+/// What is in the way of jobs.
+struct Obstacles {
+    /// What running jobs have taken.
+    taken: Vec<Taken>,
+    /// Of tables, what can't be read: it may move, but not be merged.
+    unreadable: Vec<Taken>,
+    /// Where tables could not be read and are tried again: jobs end there, or begin.
+    retried: Vec<Bytes>,
 }
 
 /// Where a job may begin: steps 1 and 2.
@@ -87,21 +97,29 @@ impl<'v> Sweep<'v, '_> {
 
     /// Where the job at the first of `starts` that isn't in the way of a running one begins.
     pub(super) fn opening(&self, mut starts: impl Iterator<Item = Bytes>) -> Option<Opening<'v>> {
-        let taken = self.taken();
-        starts.find_map(|start| self.opening_at(start, &taken))
+        let (unreadable, retried) = (self.options.unreadable, self.options.retried);
+        let obstacles = Obstacles {
+            taken: self.taken(),
+            unreadable: self.unreadable(unreadable).collect(),
+            retried: self.unreadable(retried).filter_map(|taken| taken.start).collect(),
+        };
+        starts.find_map(|start| self.opening_at(start, &obstacles))
     }
 
-    fn opening_at(&self, start: Bytes, taken: &[Taken]) -> Option<Opening<'v>> {
+    fn opening_at(&self, start: Bytes, obstacles: &Obstacles) -> Option<Opening<'v>> {
         let (first, shares) = self.shares(&start);
-        let free_end = free_end(&first, taken)?;
-        let end = match (&free_end, &self.end) {
-            (Some(free), Some(wanted)) => Some(free.min(wanted).clone()),
-            (free, wanted) => free.clone().or_else(|| wanted.clone()),
-        };
+        let free = free_end(&first, &obstacles.taken)?;
+        let moved = self.front(InOrder(shares.clone()), free.as_ref());
+        let mut ends = vec![free, self.end.clone()];
+        // What moves is not read.
+        if moved.is_empty() {
+            ends.push(free_end(&first, &obstacles.unreadable)?);
+            ends.extend(obstacles.retried.iter().filter(|at| **at > start).cloned().map(Some));
+        }
+        let end = ends.into_iter().flatten().min();
         if end.as_ref().is_some_and(|end| *end <= start) {
             return None;
         }
-        let moved = self.front(InOrder(shares.clone()), free_end.as_ref());
         Some(Opening { start, end, shares, moved })
     }
 
@@ -128,6 +146,15 @@ impl<'v> Sweep<'v, '_> {
             tables.chain([Taken { start, end }])
         })
         .collect()
+    }
+
+    /// Of the sources' tables, what can't be read of those that are listed.
+    fn unreadable(&self, listed: &[Unreadable]) -> impl Iterator<Item = Taken> {
+        let found = listed.iter().flat_map(|unreadable| {
+            let tables = self.sources.iter().filter_map(|source| unreadable.table_of(source.run));
+            tables.map(|table| (table, unreadable.from.clone().max(table.smallest.clone())))
+        });
+        found.map(|(table, from)| Taken { start: Some(from), end: Some(table.end()) })
     }
 
     /// The first key of all shares, and for each source the tables of its share: from `start` on, or
