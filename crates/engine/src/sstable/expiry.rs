@@ -19,15 +19,16 @@ const SHARE: u64 = 5;
 
 impl Table {
     /// From when on, in milliseconds since the Unix epoch, a fifth of the table has expired, values in the
-    /// journal included, about; `u64::MAX` where that never comes. An error if a block can't be read.
+    /// journal included, about; `u64::MAX` where that never comes. What can't be read is for a merge to tell of:
+    /// a table with such a block counts as expired.
     ///
     /// The first call reads up to 32 blocks.
-    pub fn largely_expired_at_ms(self: &Arc<Self>) -> Result<u64> {
+    pub fn largely_expired_at_ms(self: &Arc<Self>) -> u64 {
         if let Some(known) = self.largely_expired_if_known() {
-            return Ok(known);
+            return known;
         }
-        let moment = moment_of(self.sample()?);
-        Ok(*self.largely_expired.get_or_init(|| moment))
+        let moment = self.sample().map_or(0, moment_of);
+        *self.largely_expired.get_or_init(|| moment)
     }
 
     /// The same, if no block has to be read for it.

@@ -792,4 +792,39 @@ mod tests {
         assert!(left.smallest[..] > nth_key(9_800)[..], "{left:?}");
         assert!(store.get(&nth_key(9_800)).unwrap().is_some());
     }
+
+    /// What of a table has expired is found out by a sample, which kept to itself what it could not read.
+    #[test]
+    fn damage_met_in_search_of_what_has_expired_is_told() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let options = Options { reading: Reading::Pread, ..Options::default() };
+        let store = open(&fs, &clock, options.clone());
+        let now_ms = store.inner.resources.clock.now_ms();
+        for key in 0..20_000u32 {
+            let expires_at_ms = now_ms + 10_000 + u64::from(key % 2) * 1_000_000;
+            let options = crate::WriteOptions { expires_at_ms, ..Default::default() };
+            store.put_with(&key.to_be_bytes(), &[7; 100], &options).unwrap();
+        }
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+        let bottom = store.inner.state.load().version.tables().next().unwrap().1.number;
+        store.close().unwrap();
+        drop(store);
+        let file = fs.open(&file_name::table(Path::new("/s"), bottom)).unwrap();
+        flip(&*file, 1000);
+        let store = open(&fs, &clock, options);
+        clock.advance(Duration::from_secs(20));
+        for _ in 0..50 {
+            clock.advance(LOOK_INTERVAL);
+            store.inner.run_inline();
+        }
+        let error = store.stats().background_error.expect("the table is damaged");
+        assert!(error.contains(&format!("{bottom:06}.sst")), "{error}");
+        assert!(store.inner.settled.load(Ordering::Relaxed));
+        flip(&*file, 1000);
+        for _ in 0..100 {
+            clock.advance(Duration::from_secs(10));
+            store.inner.run_inline();
+        }
+        assert_eq!(store.stats().background_error, None);
+    }
 }

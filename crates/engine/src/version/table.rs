@@ -125,17 +125,15 @@ impl LiveTable {
         self.table.as_ref().expect("a table that is read is open")
     }
 
-    /// Whether so much has expired that it should be written anew. It takes one of `looks` to find out for the
-    /// first time, and without one, or where that can't be read, the answer is no until all has.
+    /// Whether so much has expired that it should be written anew, or can't be read. It takes one of `looks` to find
+    /// out for the first time, and without one the answer is no until all has.
     pub fn is_largely_expired(&self, now_ms: u64, looks: &Cell<u32>) -> bool {
         let Properties { expiring, expires_at_ms_min, expires_at_ms_max, .. } = *self.properties;
         let is_enough = |table: &Arc<Table>| {
             let known = table.largely_expired_if_known();
             let at_ms = known.or_else(|| {
-                let left = looks.get().checked_sub(1)?;
-                let at_ms = table.largely_expired_at_ms().ok()?;
-                looks.set(left);
-                Some(at_ms)
+                looks.set(looks.get().checked_sub(1)?);
+                Some(table.largely_expired_at_ms())
             });
             at_ms.is_some_and(|at_ms| at_ms <= now_ms)
         };
