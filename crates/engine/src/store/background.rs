@@ -90,6 +90,10 @@ impl Participant for Inner {
         }
         self.sync_if_due();
         self.look_for_room_if_due();
+        if self.idle_for() < REST_AFTER {
+            // A store that is written again rests no more, whatever kept it from that.
+            self.retries.note_success(Task::Rest);
+        }
         for task in self.retries.take_due(self.resources.clock.steady_ns()) {
             self.request(Work::Prepare);
             self.request(task.work());
@@ -162,6 +166,11 @@ impl Inner {
         if Duration::from_nanos(since_ns) >= ROOM_LOOK_INTERVAL {
             self.room_look_ns.store(now_ns, Ordering::Relaxed);
             self.pool.look_for_room();
+            if !self.pool.is_disk_full() {
+                // A store that came to rest meanwhile has kept what it had no room to give back.
+                self.settled.store(false, Ordering::SeqCst);
+                self.request(Work::Compaction);
+            }
             self.request(Work::Prepare);
         }
     }

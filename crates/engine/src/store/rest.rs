@@ -8,13 +8,13 @@
 //!    or, if it holds values, is cut behind the last of them.
 //!
 //! Then a store takes what its tables and values take, and 4 MiB. Where it isn't worth it, a thirty-second more.
+//! What fails on the way is made up for by the next rest.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::inner::Inner;
 use crate::error::Result;
-use crate::journal::{JournalPosition, Segment};
+use crate::journal::JournalPosition;
 use crate::version::VersionEdit;
 
 /// Without a write for this long a store is at rest. More than the second after which it is idle: to
@@ -29,14 +29,25 @@ impl Inner {
     pub(super) fn rest(&self) -> Result<()> {
         let _preparing = self.preparing.lock();
         self.pool.look_for_room();
-        if self.pool.is_disk_full() || !self.is_rest_worthwhile() {
+        if self.pool.is_disk_full() {
+            return Ok(());
+        }
+        if let Some(position) = self.left_at() {
+            self.let_segments_go(position)?;
+        }
+        if !self.is_rest_worthwhile() {
             return Ok(());
         }
         self.pool.rest()?;
-        match self.leave_segment()? {
-            Some((segment, position)) => self.let_segment_go(segment, position),
-            None => Ok(()),
-        }
+        self.leave_segment()?.map_or(Ok(()), |position| self.let_segments_go(position))
+    }
+
+    /// Where the journal goes on behind segments that an earlier rest has left and could not let go.
+    fn left_at(&self) -> Option<JournalPosition> {
+        let commit = self.commit.lock();
+        let (position, state) = (commit.memtable_start, self.state.load());
+        let is_flushed = state.active.is_empty() && state.immutables.is_empty();
+        (is_flushed && state.version.replay_from.lsn < position.lsn).then_some(position)
     }
 
     fn is_rest_worthwhile(&self) -> bool {
@@ -46,26 +57,27 @@ impl Inner {
         spare_bytes + active > self.options.segment_bytes_min + held / REST_SHARE
     }
 
-    /// Has the journal go on in a new segment if everything before is flushed; answers the segment it
-    /// was in, and where it goes on.
-    fn leave_segment(&self) -> Result<Option<(Arc<Segment>, JournalPosition)>> {
+    /// Has the journal go on in a new segment if everything before is flushed; answers where it goes on.
+    fn leave_segment(&self) -> Result<Option<JournalPosition>> {
         let mut commit = self.commit.lock();
         self.check_writable()?;
         let state = self.state.load_full();
         if !state.active.is_empty() || !state.immutables.is_empty() {
             return Ok(None);
         }
-        let Some(left) = commit.writer.active().cloned() else { return Ok(None) };
+        if commit.writer.active().is_none() {
+            return Ok(None);
+        }
         let (next_seqno, now_ms) = (commit.last_seqno + 1, self.resources.clock.now_ms());
         commit.writer.start_segment(0, false, next_seqno, now_ms)?;
         self.note_rotation(&mut commit);
         let position = commit.writer.position();
         commit.memtable_start = position;
-        Ok(Some((left, position)))
+        Ok(Some(position))
     }
 
-    /// Has replay start behind a segment that was left, which then goes, or is cut if it holds values.
-    fn let_segment_go(&self, left: Arc<Segment>, position: JournalPosition) -> Result<()> {
+    /// Has replay start behind the segments that were left, which then go, or are cut if they hold values.
+    fn let_segments_go(&self, position: JournalPosition) -> Result<()> {
         self.sync_values(position.lsn)?;
         let mut tree = self.tree.lock();
         let version = self.state.load().version.clone();
@@ -73,13 +85,15 @@ impl Inner {
         if version.replay_from.lsn >= position.lsn {
             return Ok(());
         }
-        if version.segments.live(left.number()).count > 0 {
-            left.cut_to_end()?;
+        let log: Vec<_> = self.log.lock().iter().map(|log| log.segment.clone()).collect();
+        let left = log.iter().take_while(|segment| segment.number() != position.segment);
+        for segment in left.filter(|segment| version.segments.live(segment.number()).count > 0) {
+            segment.cut_to_end()?;
         }
         let mut edit = VersionEdit { replay_from: Some(position), ..VersionEdit::default() };
         self.name_position(&mut edit, position);
         self.install(&mut tree, edit, |_| {})?;
-        drop((tree, left));
+        drop((tree, log));
         self.remove_obsolete();
         Ok(())
     }
@@ -88,15 +102,22 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
 
     use super::*;
     use crate::resources::{Participant, ResourceOptions, Resources};
+    use crate::store::retries::Task;
+    use crate::vfs::faulty::{Fault, FaultyFileSystem};
     use crate::vfs::{CrashMode, FileSystem, ManualClock, MemoryFileSystem};
-    use crate::{Options, Store};
+    use crate::{Error, Options, Store};
 
     const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 
     fn open(fs: &MemoryFileSystem, clock: &Arc<ManualClock>) -> Store {
+        open_on(Arc::new(fs.clone()), clock)
+    }
+
+    fn open_on(fs: Arc<dyn FileSystem>, clock: &Arc<ManualClock>) -> Store {
         let options = Options {
             memtable_bytes: 64 << 10,
             segment_bytes_min: SEGMENT_BYTES_MIN,
@@ -104,7 +125,6 @@ mod tests {
             write_buffer_bytes: 256 << 10,
             ..Options::default()
         };
-        let fs = Arc::new(fs.clone());
         let resources = Resources::inline(ResourceOptions::default(), fs, clock.clone());
         Store::open_with("/s", options, resources).unwrap()
     }
@@ -121,7 +141,11 @@ mod tests {
 
     /// Lets time pass, and whatever is to be done then happen.
     fn wait(store: &Store, clock: &ManualClock) {
-        clock.advance(REST_AFTER);
+        wait_for(store, clock, REST_AFTER);
+    }
+
+    fn wait_for(store: &Store, clock: &ManualClock, time: Duration) {
+        clock.advance(time);
         store.inner.tick();
         while store.inner.prepare_step()
             || store.inner.flush_step()
@@ -201,6 +225,74 @@ mod tests {
         wait(&store, &clock);
         let bytes = journal_bytes(&fs);
         assert!(bytes <= SEGMENT_BYTES_MIN, "{bytes} bytes of the journal at rest");
+    }
+
+    /// A store that came to rest while its disk was full never rested: it was not looked at again.
+    #[test]
+    fn a_store_that_found_no_room_to_rest_rests_once_there_is() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = open(&fs, &clock);
+        for at in 0..10_000 {
+            store.put(&u32::to_be_bytes(at), &value(at, 100)).unwrap();
+        }
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+        fs.set_capacity(Some(1));
+        let pool = &store.inner.pool;
+        while pool.release_spare() {}
+        pool.prepare().unwrap_err();
+        let before = journal_bytes(&fs);
+        wait(&store, &clock);
+        assert!(store.inner.settled.load(std::sync::atomic::Ordering::Relaxed));
+        assert!(pool.is_disk_full() && journal_bytes(&fs) == before && before > SEGMENT_BYTES_MIN);
+        fs.set_capacity(None);
+        wait_for(&store, &clock, Duration::from_secs(1));
+        let bytes = journal_bytes(&fs);
+        assert!(bytes <= SEGMENT_BYTES_MIN, "{bytes} bytes of the journal at rest");
+    }
+
+    /// The journal had gone on in a small segment, and the large one before it stayed.
+    #[test]
+    fn a_rest_that_fails_half_way_is_made_up_for() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let faulty = Arc::new(FaultyFileSystem::new(Arc::new(fs.clone())));
+        let store = open_on(faulty.clone(), &clock);
+        for at in 0..10_000 {
+            store.put(&u32::to_be_bytes(at), &value(at, 100)).unwrap();
+        }
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+        wait_for(&store, &clock, REST_AFTER / 2);
+        let is_manifest = |operation: &str, path: &Path| {
+            operation == "write_all_at" && path.to_string_lossy().contains("MANIFEST")
+        };
+        faulty.fail_at(0, Fault::errno(libc::ENOSPC).only(is_manifest));
+        wait_for(&store, &clock, REST_AFTER / 2);
+        assert!(store.inner.retries.lacks_space() && journal_bytes(&fs) > SEGMENT_BYTES_MIN);
+        wait_for(&store, &clock, Duration::from_secs(1));
+        assert_eq!((faulty.fired(), store.stats().background_error), (1, None));
+        let bytes = journal_bytes(&fs);
+        assert!(bytes <= SEGMENT_BYTES_MIN, "{bytes} bytes of the journal at rest");
+    }
+
+    /// No spare was made for as long as the store was busy, as what frees space was to come first.
+    #[test]
+    fn a_rest_that_failed_is_forgotten_once_the_store_is_written() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = open(&fs, &clock);
+        for at in 0..1000 {
+            store.put(&u32::to_be_bytes(at), &value(at, 100)).unwrap();
+        }
+        while store.inner.prepare_step() {}
+        clock.advance(REST_AFTER);
+        let no_space = Error::NoSpace { path: "segment".into() };
+        store.inner.note_background_error(Task::Rest, &no_space);
+        while store.inner.pool.release_spare() {}
+        store.inner.tick();
+        assert!(store.inner.retries.lacks_space() && !store.inner.prepare_step());
+        store.put(b"key", b"value").unwrap();
+        store.inner.tick();
+        store.inner.prepare_step();
+        assert!(store.inner.pool.spares().0 > 0);
+        assert_eq!(store.stats().background_error, None);
     }
 
     #[test]
