@@ -1,5 +1,6 @@
 //! Flushes: immutable memtables to L0, in any number of threads, installed in their order.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -167,10 +168,15 @@ impl Inner {
             if let Err(error) = self.install(&mut tree, edit, |state| {
                 state.immutables.retain(|other| !Arc::ptr_eq(other, &memtable));
             }) {
-                // What was written is kept for the next try.
+                // What was written is kept for the next try, unless it is lost: the memtable is not.
+                let state = if is_lost(&error) {
+                    self.discard(&tables);
+                    FlushState::Waiting
+                } else {
+                    FlushState::Written(tables)
+                };
                 let mut flushes = self.flushes.lock();
-                let front = flushes.pending.front_mut().expect("the front is pending");
-                front.state = FlushState::Written(tables);
+                flushes.pending.front_mut().expect("the front is pending").state = state;
                 return Err(error);
             }
             {
@@ -265,6 +271,12 @@ impl Inner {
     }
 }
 
+/// Whether a table that was written is damaged, or gone.
+fn is_lost(error: &Error) -> bool {
+    let is_gone = |source: &io::Error| source.kind() == io::ErrorKind::NotFound;
+    error.is_damage() || matches!(error, Error::Io { op: "open", source, .. } if is_gone(source))
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -272,7 +284,7 @@ mod tests {
     use super::*;
     use crate::resources::{ResourceOptions, Resources};
     use crate::vfs::faulty::{Fault, FaultyFileSystem};
-    use crate::vfs::{ManualClock, MemoryFileSystem};
+    use crate::vfs::{FileSystem, ManualClock, MemoryFileSystem};
     use crate::{Options, Store};
 
     const NO_SPACE: i32 = 28;
@@ -307,5 +319,40 @@ mod tests {
         inner.install_flushes().unwrap();
         inner.flushes.lock().running -= 1;
         store.close().unwrap();
+    }
+
+    /// Every try to install it opened the same file, for as long as the store was open.
+    #[test]
+    fn a_table_that_is_lost_before_it_is_installed_is_written_again() {
+        for is_removed in [false, true] {
+            let memory = MemoryFileSystem::new();
+            let faulty = Arc::new(FaultyFileSystem::new(Arc::new(memory.clone())));
+            let clock = Arc::new(ManualClock::at_ms(1));
+            let resources = Resources::inline(ResourceOptions::default(), faulty.clone(), clock);
+            let options = Options { background: false, ..Options::default() };
+            let store = Store::open_with("/s", options, resources).unwrap();
+            store.put(b"key", b"value").unwrap();
+            let is_manifest = |operation: &str, path: &Path| {
+                operation == "write_all_at" && path.to_string_lossy().contains("MANIFEST")
+            };
+            faulty.fail_at(0, Fault::errno(NO_SPACE).only(is_manifest));
+            assert!(matches!(store.flush(), Err(Error::NoSpace { .. })));
+            let tables = || {
+                let names = memory.list(Path::new("/s")).unwrap().into_iter();
+                names.filter(|name| name.ends_with(".sst")).collect::<Vec<_>>()
+            };
+            let written = tables();
+            let path = Path::new("/s").join(&written[0]);
+            if is_removed {
+                memory.remove(&path).unwrap();
+            } else {
+                let file = memory.open(&path).unwrap();
+                file.write_all_at(b"other", file.len().unwrap() - 5).unwrap();
+            }
+            assert!(is_lost(&store.flush().unwrap_err()));
+            store.flush().unwrap();
+            assert!(tables().len() == 1 && tables() != written);
+            assert_eq!(store.get(b"key").unwrap().unwrap(), "value");
+        }
     }
 }
