@@ -5,7 +5,7 @@
 //! 3. Edits are folded up to the end, or up to the first record that can't be read. If a mark stands
 //!    beyond that place it is damage and recovery refuses; else it is a torn write and is left out.
 //!
-//! Recovery writes nothing and opens no table.
+//! Recovery writes nothing and opens no table. Nothing is read of a file that is longer than any writer makes it.
 
 use std::io;
 use std::path::Path;
@@ -15,6 +15,15 @@ use crate::error::{Error, Result};
 use crate::file_name::{self, FileKind};
 use crate::version::{LiveTable, Version, VersionEdit};
 use crate::vfs::FileSystem;
+
+/// `CURRENT` is shorter.
+const CURRENT_BYTES_MAX: u64 = 64;
+
+/// A manifest is shorter: its first edit is below 4 GiB, as any other, and at twice that it is made anew.
+const MANIFEST_BYTES_MAX: u64 = 16 << 30;
+
+/// Bytes read at once.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// What the live manifest says.
 #[derive(Debug)]
@@ -32,7 +41,7 @@ pub struct RecoveredManifest {
 /// Reads the live manifest of the store in `dir`; `None` when the directory holds no store.
 pub fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<Option<RecoveredManifest>> {
     let current = file_name::current(dir);
-    let Some(contents) = read(fs, &current)? else {
+    let Some((contents, _)) = read_at_most(fs, &current, CURRENT_BYTES_MAX)? else {
         return refuse_orphans(fs, dir).map(|()| None);
     };
     let Some(number) = record::parse_current(&contents) else {
@@ -44,23 +53,44 @@ pub fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<Option<RecoveredManife
 /// Reads the manifest with this number, whether it is the live one or not.
 pub fn recover_file(fs: &dyn FileSystem, dir: &Path, number: u64) -> Result<RecoveredManifest> {
     let path = file_name::manifest(dir, number);
-    let Some(bytes) = read(fs, &path)? else {
+    let Some((bytes, file_bytes)) = read_at_most(fs, &path, MANIFEST_BYTES_MAX)? else {
         return Err(Error::corruption(&path, 0, "CURRENT names this manifest, and it is missing"));
     };
     check_header(&path, &bytes, number)?;
-    fold(&path, &bytes, number)
+    let mut recovered = fold(&path, &bytes, number)?;
+    recovered.cut_bytes += file_bytes - bytes.len() as u64;
+    Ok(recovered)
 }
 
-/// The contents of a file; `None` when there is none.
+/// The contents of a manifest; `None` when there is none.
 pub(super) fn read(fs: &dyn FileSystem, path: &Path) -> Result<Option<Vec<u8>>> {
+    Ok(read_at_most(fs, path, MANIFEST_BYTES_MAX)?.map(|(bytes, _)| bytes))
+}
+
+/// The contents of a file, without pieces of zeros at its end, of which a file may have any number that takes no
+/// space; and its length. `None` when there is none.
+fn read_at_most(fs: &dyn FileSystem, path: &Path, most: u64) -> Result<Option<(Vec<u8>, u64)>> {
     let failed = |op| move |error| Error::io(op, path, error);
     let file = match fs.open_read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(failed("open"))?,
     };
-    let mut bytes = vec![0; file.len().map_err(failed("read"))? as usize];
-    file.read_exact_at(&mut bytes, 0).map_err(failed("read"))?;
-    Ok(Some(bytes))
+    let file_bytes = file.len().map_err(failed("read"))?;
+    if file_bytes > most {
+        let what = format!("the file has {file_bytes} bytes, which is too many");
+        return Err(Error::corruption(path, most, what));
+    }
+    let (mut bytes, mut piece, mut offset) = (Vec::new(), Vec::new(), 0);
+    while offset < file_bytes {
+        piece.resize(PIECE_BYTES.min((file_bytes - offset) as usize), 0);
+        file.read_exact_at(&mut piece, offset).map_err(failed("read"))?;
+        if piece.iter().any(|&byte| byte != 0) {
+            bytes.resize(offset as usize, 0);
+            bytes.extend_from_slice(&piece);
+        }
+        offset += piece.len() as u64;
+    }
+    Ok(Some((bytes, file_bytes)))
 }
 
 /// Without `CURRENT`, segments or tables mean that a store has lost it. A manifest alone doesn't: it
@@ -132,6 +162,7 @@ mod tests {
     use crate::manifest::test_fs::TestFs;
     use crate::sstable::Properties;
     use crate::version::{Added, TableMeta};
+    use crate::vfs::MemoryFileSystem;
 
     const DIR: &str = "d";
 
@@ -222,6 +253,28 @@ mod tests {
             let recovered = recover_from(&[&bytes[..], tail].concat()).unwrap();
             assert_eq!(recovered.version.to_edit(), states[3].0);
             assert_eq!(recovered.cut_bytes, tail.len() as u64);
+        }
+    }
+
+    #[test]
+    fn files_longer_than_any_writer_makes_them_are_not_read() {
+        let memory = MemoryFileSystem::new();
+        memory.create_dir_all(Path::new(DIR)).unwrap();
+        let manifest = Manifest::create(&memory, Path::new(DIR), 4, &edit(10)).unwrap();
+        let lengthen = |path: &Path, bytes: u64| memory.open(path).unwrap().set_len(bytes).unwrap();
+        let recover = || recover(&memory, Path::new(DIR)).map(Option::unwrap);
+        // Zeros without end take no memory, and are a torn tail.
+        lengthen(manifest.path(), 5 << 20);
+        let recovered = recover().unwrap();
+        assert_eq!((recovered.edits, recovered.cut_bytes), (1, (5 << 20) - manifest.bytes()));
+        assert!(read(&memory, manifest.path()).unwrap().unwrap().len() <= PIECE_BYTES);
+        let current = file_name::current(Path::new(DIR));
+        for path in [manifest.path(), &current] {
+            lengthen(path, MANIFEST_BYTES_MAX + 1);
+            match recover() {
+                Err(Error::Corruption { file, .. }) => assert_eq!(file, path),
+                other => panic!("{other:?}"),
+            }
         }
     }
 
