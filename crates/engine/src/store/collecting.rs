@@ -71,12 +71,13 @@ impl Inner {
         trace.lap(Stage::CollectInstall);
         trace.total(Stage::CollectTotal);
         let number = collected.segment.number();
-        let referred = self.state.load().version.segments.live(number).count;
+        let version = self.state.load().version.clone();
         let mut collected_values = self.collected_values.lock();
-        collected_values.retain(|number, _| !picked.contains(number));
-        self.segments_avoided.forget(|number| picked.contains(number));
-        collected_values.insert(number, referred);
+        collected_values.insert(number, version.segments.live(number).count);
+        // Others may have died by themselves.
+        collected_values.retain(|&number, _| version.segments.get(number).is_some());
         drop(collected_values);
+        self.segments_avoided.forget(|number| picked.contains(number));
         add(&self.counters.collections, picked.len() as u64);
         add(&self.counters.collection_bytes_written, collected.segment.end());
         Ok(true)
@@ -269,4 +270,45 @@ fn origins(segments: &Segments, number: u64) -> Origins {
         }
     }
     origins
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::{Participant, ResourceOptions, Resources};
+    use crate::vfs::{ManualClock, MemoryFileSystem};
+    use crate::{Options, Store};
+
+    #[test]
+    fn nothing_is_remembered_of_collected_segments_that_died() {
+        let options = Options {
+            memtable_journal_bytes: 128 << 10,
+            segment_bytes_min: 64 << 10,
+            segment_bytes_max: 64 << 10,
+            ..Options::default()
+        };
+        let fs = Arc::new(MemoryFileSystem::new());
+        let clock = Arc::new(ManualClock::at_ms(1));
+        let resources = Resources::inline(ResourceOptions::default(), fs, clock);
+        let store = Store::open_with("/s", options, resources).unwrap();
+        let inner = &*store.inner;
+        for _ in 0..3 {
+            // One in five stays, and is collected; then it dies too.
+            for every in [1, 5] {
+                for at in (0..300u32).filter(|at| every == 1 || at % every != 0) {
+                    store.put(&at.to_be_bytes(), &[7; 1500]).unwrap();
+                }
+                store.compact(None, None, &mut |_, _| {}).unwrap();
+            }
+            let state = inner.state.load();
+            let collected_values = inner.collected_values.lock();
+            assert!(!collected_values.is_empty(), "nothing was collected");
+            let mut numbers = collected_values.keys();
+            assert!(numbers.all(|&number| state.version.segments.get(number).is_some()));
+            drop((state, collected_values));
+            store.delete_range(&[0], &[1]).unwrap();
+            store.compact(None, None, &mut |_, _| {}).unwrap();
+            while inner.compaction_step() {}
+        }
+    }
 }
