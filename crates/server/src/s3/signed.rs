@@ -120,10 +120,21 @@ fn signed_names<'a>(
     Ok(authorization.map(|value| Cow::Borrowed(named_in(value.to_str().unwrap_or("")))))
 }
 
-/// The names of the signed headers in `Authorization`.
+/// The names of the signed headers in `Authorization`; none in what hasn't the form that all clients send.
+///
+/// `s3s` takes any word for the algorithm, which isn't signed, and reads what comes behind it as this does: names
+/// that are found anywhere else aren't those whose signature it compares.
 fn named_in(authorization: &str) -> &str {
-    let after = authorization.split_once("SignedHeaders=").map_or("", |(_, after)| after);
-    after.split(',').next().unwrap_or("")
+    let fields = authorization.strip_prefix("AWS4-HMAC-SHA256 ").unwrap_or("");
+    let mut fields = fields.split(',').map(str::trim_start);
+    let (credential, names, signature) = (fields.next(), fields.next(), fields.next());
+    let begins =
+        |field: Option<&str>, with: &str| field.is_some_and(|field| field.starts_with(with));
+    let has_form = begins(credential, "Credential=")
+        && begins(signature, "Signature=")
+        && fields.next().is_none();
+    let names = names.and_then(|names| names.strip_prefix("SignedHeaders="));
+    names.filter(|_| has_form).unwrap_or("")
 }
 
 fn check_expires(query: &Query<'_>) -> Result<(), Refusal> {
@@ -186,6 +197,31 @@ mod tests {
         assert!(!is_refused(&[("x-amz-copy-source", "a/b")], "x=1"));
         assert!(is_refused(&[("x-amz-copy-source", "a/b")], "X-Amz-Signature"));
         assert!(is_refused(&[("authorization", "AWS4"), ("x-amz-copy-source", "a/b")], ""));
+    }
+
+    /// The first names in `Authorization` were taken, wherever they stood: `s3s` takes any word for the algorithm,
+    /// which isn't signed, and so names that weren't signed could be put before those that were.
+    #[test]
+    fn names_of_signed_headers_stand_where_the_signature_has_them() {
+        let real =
+            "Credential=a/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=00";
+        let faked = "SignedHeaders=host;x-amz-copy-source,";
+        for authorization in [
+            format!("{faked} {real}"),
+            format!("AWS4-HMAC-SHA256 {faked} {real}"),
+            format!("AWS4-HMAC-SHA256,{faked} {real}"),
+            format!("AWS4-HMAC-SHA256 {real}, {faked}"),
+            format!("AWS4-HMAC-SHA256 Credential=a,{faked}Signature=1/s3/aws4_request,{real}"),
+            format!("AWS4-HMAC-SHA512 {}", real.replace("host", "host;x-amz-copy-source")),
+        ] {
+            let mut headers = headers(&[("x-amz-copy-source", "a/b")]);
+            headers.insert(AUTHORIZATION, authorization.parse().unwrap());
+            assert!(check_signed(&headers, &Query::of("").unwrap()).is_err(), "{authorization}");
+        }
+        for between in [",", ", ", ",\t "] {
+            let authorization = format!("AWS4-HMAC-SHA256 {}", real.replace(", ", between));
+            assert_eq!(named_in(&authorization), "host", "{authorization}");
+        }
     }
 
     /// Metadata that was presigned in the query was lost, and access rights there were passed over.

@@ -24,6 +24,7 @@ mod pipelining;
 mod profile;
 mod refusals;
 mod s3;
+mod s3_signature;
 mod scan;
 mod stages;
 mod start;

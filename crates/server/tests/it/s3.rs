@@ -25,8 +25,8 @@ use tempfile::TempDir;
 use crate::files::{bytes, file_store};
 use crate::harness::{PATIENCE, options};
 
-struct Door {
-    address: SocketAddr,
+pub(crate) struct Door {
+    pub(crate) address: SocketAddr,
     files: FileStore,
     store: Store,
     handle: ShutdownHandle,
@@ -34,7 +34,7 @@ struct Door {
 }
 
 impl Door {
-    fn open(dir: &Path, files: FileStore, s3: S3Options) -> Door {
+    pub(crate) fn open(dir: &Path, files: FileStore, s3: S3Options) -> Door {
         Door::open_with(dir, files, s3, options())
     }
 
@@ -48,7 +48,7 @@ impl Door {
     }
 
     /// Sends a request on a connection of its own; status, head and body of the answer.
-    fn ask(
+    pub(crate) fn ask(
         &self,
         method: &str,
         target: &str,
