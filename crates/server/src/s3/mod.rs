@@ -28,6 +28,7 @@ mod refusal;
 mod query;
 mod signed;
 mod chunks;
+mod markup;
 mod whole;
 mod taken;
 mod door;

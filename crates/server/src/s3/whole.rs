@@ -1,5 +1,5 @@
-//! A body that `s3s` reads whole before it does anything: hashed as it passes, and compared before its last
-//! bytes do. `s3s` itself compares none of its digests, and answers 500 where it fails.
+//! A body that `s3s` reads whole before it does anything: looked through and hashed as it passes, and compared
+//! before its last bytes do. `s3s` itself compares none of its digests, and answers 500 where it fails.
 
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
@@ -8,6 +8,7 @@ use s3s::crypto::{Checksum as _, Sha256};
 use tallybook_files::hex;
 
 use super::checks::Check;
+use super::markup::Markup;
 use super::query::names_of;
 use super::receive::decode_md5;
 use super::refusal::Refusal;
@@ -27,6 +28,7 @@ const TOO_LONG: Refusal =
 pub(crate) struct Whole {
     /// Bytes that are still to come. What doesn't say how many may have none.
     left: Option<u64>,
+    markup: Markup,
     /// With what is expected, in hex.
     sha256: Option<(Sha256, String)>,
     md5: Option<(Md5, [u8; 16])>,
@@ -58,6 +60,7 @@ impl Whole {
         let check = if is_of_object { None } else { Check::of(&request.headers, None)? };
         let mut whole = Whole {
             left: length,
+            markup: Markup::default(),
             sha256: is_hash.then(|| (Sha256::new(), hash.to_ascii_lowercase())),
             md5: md5.map(|expected| (Md5::new(), expected)),
             check,
@@ -80,6 +83,7 @@ impl Whole {
         }
         let left = self.left.ok_or(NO_LENGTH)?.saturating_sub(bytes.len() as u64);
         self.left = Some(left);
+        self.markup.take(bytes)?;
         if let Some((hasher, _)) = &mut self.sha256 {
             hasher.update(bytes);
         }

@@ -364,6 +364,44 @@ fn lifecycle_whose_bounds_cannot_be_kept_is_refused_and_the_one_before_stays() {
     assert_eq!(door.status("GET", "/bucket?lifecycle", b""), 404);
 }
 
+/// A prefix in a CDATA section was none, so that the whole bucket expired, 1,000 days were one, and of a key the
+/// beginning was deleted.
+#[test]
+fn xml_that_would_be_misread_is_refused_and_nothing_is_done() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/a", b"value");
+    let rules = |prefix: &str, days: &str| {
+        let filter = format!("<Filter><Prefix>{prefix}</Prefix></Filter>");
+        let rule = format!("{filter}<Expiration><Days>{days}</Days></Expiration>");
+        format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!-- All of it -->\
+             <LifecycleConfiguration><Rule><Status>Enabled</Status>{rule}</Rule>\
+             </LifecycleConfiguration>"
+        )
+    };
+    let shown = || String::from_utf8(door.ask("GET", "/bucket?lifecycle", &[], b"").2).unwrap();
+    assert_eq!(door.status("PUT", "/bucket?lifecycle", rules("tmp/", "30").as_bytes()), 200);
+    let before = shown();
+    assert!(before.contains("<Prefix>tmp/</Prefix>") && before.contains("<Days>30</Days>"));
+    let named = |key: &str| format!("<Delete><Object><Key>{key}</Key></Object></Delete>");
+    let many = format!("<Delete>{}</Delete>", "<Part/>".repeat(210_000));
+    for (method, target, body) in [
+        ("PUT", "/bucket?lifecycle", rules("<![CDATA[logs/]]>", "30")),
+        ("PUT", "/bucket?lifecycle", rules("logs/", "1,000")),
+        ("PUT", "/bucket?lifecycle", rules("logs/", "1 year")),
+        ("POST", "/bucket?delete", named("a<![CDATA[b]]>")),
+        ("POST", "/bucket?delete", format!("<!DOCTYPE Delete>{}", named("a"))),
+        ("POST", "/bucket?delete", many),
+    ] {
+        let (status, _, said) = door.ask(method, target, &[], body.as_bytes());
+        let said = String::from_utf8(said).unwrap();
+        assert!(status == 400 && said.contains("MalformedXML"), "{method} {target}: {said}");
+    }
+    assert_eq!(shown(), before);
+    assert_eq!(door.ask("GET", "/bucket/a", &[], b"").2, b"value");
+}
+
 #[test]
 fn connection_ends_after_a_body_that_was_expected_and_empty() {
     let (_dir, door) = serving();

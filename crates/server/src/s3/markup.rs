@@ -1,0 +1,195 @@
+//! The XML of a body, looked through as its bytes pass: what `s3s` would pass over or misread is refused, and what
+//! would become too much in memory.
+//!
+//! `s3s` drops CDATA sections, so that a prefix in one was none, and reads of a number the digits that it begins
+//! with, so that 1,000 days were one. What no document of S3 has, and what isn't a number in full, is refused here.
+
+use super::refusal::Refusal;
+
+/// The most tags, of the beginning and of the end: 10,000 parts with every checksum that is known have 160,000.
+const TAGS_MAX: usize = 200_000;
+
+/// The elements whose text is a number, of those that are read.
+const NUMBERS: [&[u8]; 6] = [
+    b"Days",
+    b"DaysAfterInitiation",
+    b"ObjectSizeGreaterThan",
+    b"ObjectSizeLessThan",
+    b"PartNumber",
+    b"Size",
+];
+
+/// More bytes than the name of any of them has, and than any number.
+const HELD_BYTES_MAX: usize = 32;
+
+const TOO_MANY: Refusal =
+    Refusal::bad_request("MalformedXML", "The XML has more elements than any request needs.");
+const UNREAD: Refusal = Refusal::bad_request(
+    "MalformedXML",
+    "The XML may have no CDATA sections, document types and processing instructions.",
+);
+const NO_NUMBER: Refusal =
+    Refusal::bad_request("MalformedXML", "The XML has something else where a number belongs.");
+
+/// What of a document has passed.
+#[derive(Default)]
+pub(crate) struct Markup {
+    tags: usize,
+    at: At,
+    /// The name of a tag, or the text of a number, as far as it has come.
+    held: Vec<u8>,
+}
+
+/// Where the next byte is. Each `<` begins a tag, also where a comment or an attribute has one: so none is missed.
+#[derive(Default, Clone, Copy)]
+enum At {
+    /// Behind a tag, or in one, of which nothing more is of interest.
+    #[default]
+    Elsewhere,
+    Name,
+    /// Behind `<!`.
+    Mark,
+    /// In the tag before a number.
+    Attributes,
+    Number,
+    /// Behind the `<` that ends a number.
+    End,
+}
+
+impl Markup {
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        bytes.iter().try_for_each(|&byte| self.take_one(byte))
+    }
+
+    fn take_one(&mut self, byte: u8) -> Result<(), Refusal> {
+        self.at = match (self.at, byte) {
+            (At::Mark, b'-') => At::Elsewhere,
+            (At::Mark, _) => return Err(UNREAD),
+            (At::End, b'/') => At::Elsewhere,
+            (At::End, _) => return Err(NO_NUMBER),
+            (at, b'<') => self.begin(at)?,
+            (At::Elsewhere, _) => At::Elsewhere,
+            (At::Name, b'!') if self.held.is_empty() => At::Mark,
+            // A declaration stands before all else.
+            (At::Name, b'?') if self.held.is_empty() && self.tags > 1 => return Err(UNREAD),
+            (At::Name, b'>' | b'/' | b' ' | b'\t' | b'\r' | b'\n') => {
+                let is_number = NUMBERS.contains(&&*self.held);
+                self.held.clear();
+                match (is_number, byte) {
+                    (false, _) => At::Elsewhere,
+                    (true, b'>') => At::Number,
+                    (true, _) => At::Attributes,
+                }
+            }
+            (At::Name, _) if self.held.len() == HELD_BYTES_MAX => At::Elsewhere,
+            (At::Name, _) => {
+                self.held.push(byte);
+                At::Name
+            }
+            (At::Attributes, b'>') => At::Number,
+            (At::Attributes, _) => At::Attributes,
+            (At::Number, _) if self.held.len() == HELD_BYTES_MAX => return Err(NO_NUMBER),
+            (At::Number, _) => {
+                self.held.push(byte);
+                At::Number
+            }
+        };
+        Ok(())
+    }
+
+    /// Begins a tag, which ends a number.
+    fn begin(&mut self, at: At) -> Result<At, Refusal> {
+        self.tags += 1;
+        if self.tags > TAGS_MAX {
+            return Err(TOO_MANY);
+        }
+        let held = std::mem::take(&mut self.held);
+        if !matches!(at, At::Number) {
+            return Ok(At::Name);
+        }
+        let number = std::str::from_utf8(held.trim_ascii_end()).ok();
+        let is_number = number.is_some_and(|number| number.parse::<i64>().is_ok());
+        if is_number { Ok(At::End) } else { Err(NO_NUMBER) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a document, in whatever frames it comes.
+    fn look(document: &str) -> Result<(), Refusal> {
+        let look = |frame_bytes: usize| {
+            let mut markup = Markup::default();
+            document.as_bytes().chunks(frame_bytes).try_for_each(|frame| markup.take(frame))
+        };
+        let looked = look(document.len().max(1));
+        (1..10).for_each(|frame_bytes| assert_eq!(look(frame_bytes), looked, "{document}"));
+        looked
+    }
+
+    #[test]
+    fn what_the_parser_passes_over_is_refused() {
+        for document in [
+            "<Delete><Object><Key>a<![CDATA[b]]></Key></Object></Delete>",
+            "<Prefix><![CDATA[logs/]]></Prefix>",
+            "<!DOCTYPE Delete><Delete/>",
+            "<Key>a<?b?></Key>",
+            "<?xml version=\"1.0\"?><?b?><Delete/>",
+            "<<![CDATA[b]]>",
+        ] {
+            assert_eq!(look(document), Err(UNREAD), "{document}");
+        }
+        for document in [
+            "",
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Delete xmlns=\"http://a/b?c!d\">e!?</Delete>",
+            "<!-- a -- <b> --><Key>c<!-- d --></Key>",
+            "<Key>[CDATA[</Key>",
+        ] {
+            assert_eq!(look(document), Ok(()), "{document}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_numbers_to_their_end() {
+        for number in ["1", "-1", "+5", "0010", "9223372036854775807", "7\n  "] {
+            for element in ["Days", "ObjectSizeLessThan", "PartNumber"] {
+                assert_eq!(look(&format!("<{element}>{number}</{element}>")), Ok(()), "{number}");
+            }
+        }
+        for number in [
+            "1,000",
+            "1 000",
+            "30 days",
+            "1.5",
+            "1e3",
+            "0x10",
+            "",
+            " 1",
+            "1<!-- -->,000",
+            "&#49;",
+            "99999999999999999999",
+            "1                                 ",
+        ] {
+            for tag in ["Days", "Days ", "Days\n", "Days a=\"b\""] {
+                let document = format!("<a><{tag}>{number}</Days></a>");
+                assert_eq!(look(&document), Err(NO_NUMBER), "{document}");
+            }
+            // Of text, and of what isn't read, a number is nobody's concern.
+            assert_eq!(look(&format!("<Key>{number}</Key>")), Ok(()), "{number}");
+        }
+        assert_eq!(look("<Days/>"), Ok(()));
+        assert_eq!(look("<Days/><Key>"), Err(NO_NUMBER));
+    }
+
+    #[test]
+    fn tags_are_counted() {
+        let mut markup = Markup::default();
+        let checksums = "<ChecksumCRC32>AAAAAA==</ChecksumCRC32>".repeat(5);
+        let part = format!("<Part><PartNumber>1</PartNumber><ETag>a</ETag>{checksums}</Part>");
+        (0..10_000).for_each(|_| markup.take(part.as_bytes()).unwrap());
+        let mut markup = Markup::default();
+        (0..200_000).for_each(|_| markup.take(b"<Part/>").unwrap());
+        assert_eq!(markup.take(b"<Part/>"), Err(TOO_MANY));
+    }
+}
