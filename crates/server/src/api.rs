@@ -13,6 +13,7 @@ use tallybook_files::FileStore;
 
 use crate::admission::{Connections, Quota, Quotas};
 use crate::engine::Engine;
+use crate::files::INTAKE_BYTES;
 use crate::history::{Gauges, History};
 use crate::link::Link;
 use crate::meter::Meter;
@@ -61,7 +62,9 @@ impl Answer {
 impl<E: Engine> Api<E> {
     pub(crate) fn new(engine: E, files: Option<FileStore>, options: ServerOptions) -> Arc<Api<E>> {
         let limits = &options.limits;
-        let body_bytes_max = limits.value_bytes_max.max(limits.batch_bytes_max);
+        // What an address may have has room for what receives a file, too.
+        let intake_bytes = if files.is_some() { INTAKE_BYTES as u64 } else { 0 };
+        let body_bytes_max = limits.value_bytes_max.max(limits.batch_bytes_max).max(intake_bytes);
         let quotas = Quotas {
             in_flight: Quota::new(limits.in_flight_max),
             body_memory: Quota::new(limits.body_memory_bytes_max),

@@ -140,7 +140,11 @@ impl Door {
         reply
     }
 
-    async fn reply(self: Arc<Self>, link: Rc<Link>, request: Request<Incoming>) -> Reply {
+    async fn reply<B>(self: Arc<Self>, link: Rc<Link>, request: Request<B>) -> Reply
+    where
+        B: HttpBody<Data = Bytes> + Send + Sync + Unpin + 'static,
+        B::Error: Into<s3s::StdError>,
+    {
         let in_flight = link.part.as_ref().map_or(&self.in_flight, |part| &part.in_flight);
         let Some(share) = in_flight.try_take(1) else { return self.refuse(&Refusal::SLOW_DOWN) };
         let (mut parts, body) = request.into_parts();
@@ -149,6 +153,7 @@ impl Door {
         }
         let (is_head, is_post) = (parts.method == Method::HEAD, parts.method == Method::POST);
         let memory = link.part.as_ref().map_or(&self.shelf.memory, |part| &part.body_memory);
+        parts.extensions.insert(memory.clone());
         let told = Arc::new(Told::default());
         let body = match Taken::new(&parts, body, memory.clone(), told.clone()) {
             Ok(body) => body,
@@ -168,6 +173,7 @@ impl Door {
                 if is_head && response.headers().contains_key(CONTENT_RANGE) {
                     *response.status_mut() = StatusCode::PARTIAL_CONTENT;
                 }
+                self.say_when(response.status(), response.headers_mut());
                 let listed = response.extensions_mut().remove::<Arc<Share>>();
                 let memory = match listed {
                     Some(_) => Ok(listed),
@@ -191,10 +197,15 @@ impl Door {
 
     fn refuse(&self, refusal: &Refusal) -> Reply {
         let mut reply = refusal.answer();
-        if refusal.status == StatusCode::SERVICE_UNAVAILABLE {
-            reply.headers_mut().insert(RETRY_AFTER, self.retry_after.clone());
-        }
+        self.say_when(refusal.status, reply.headers_mut());
         reply
+    }
+
+    /// Has an answer of 503 say when to try again.
+    fn say_when(&self, status: StatusCode, headers: &mut HeaderMap) {
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, self.retry_after.clone());
+        }
     }
 
     /// Refuses what `s3s` shouldn't see, and shows it what it would pass over.
@@ -348,7 +359,62 @@ fn undeclared(xml: Bytes) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use tallybook_files::WriteOptions;
+
+    use super::super::layout;
+    use super::super::meta::{ObjectMeta, encode};
     use super::*;
+    use crate::admission::Quotas;
+
+    /// What an address may have of the memory was all there is, for bodies and pages: one with slow bodies had all
+    /// others refused. And what was refused behind the door didn't say when to try again.
+    #[test]
+    fn memory_of_a_request_is_that_of_its_client() {
+        let (_dir, shelf) = Shelf::with_bucket("bucket");
+        let meta = ObjectMeta { key: "k".to_owned(), ..ObjectMeta::default() };
+        let options = WriteOptions { attributes: encode(&meta), ..WriteOptions::default() };
+        let upload = "0".repeat(32);
+        shelf.note(&layout::upload("bucket", &upload), options).unwrap();
+        let options = S3Options::new(([127, 0, 0, 1], 0).into());
+        let (in_flight, memory) = (Quota::new(9), Quota::new(8 << 20));
+        let retry_after = HeaderValue::from(7);
+        let door = Door::new(
+            &options,
+            shelf.files.clone(),
+            in_flight.clone(),
+            memory.clone(),
+            2,
+            retry_after,
+        );
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let ask = |method: &str, target: &str, part: Option<&Arc<Quota>>| {
+            let part = part.map(|part| Quotas {
+                in_flight: in_flight.clone(),
+                body_memory: part.clone(),
+                body_bytes_max: 0,
+            });
+            let link = Rc::new(Link { part, ..Link::default() });
+            let request = Request::builder().method(method).uri(target);
+            let request = request.body(s3s::Body::from("value".to_owned())).unwrap();
+            let reply = runtime.block_on(door.clone().reply(link, request));
+            (reply.status().as_u16(), reply.headers().get(RETRY_AFTER).cloned())
+        };
+        let few = Quota::new(1000);
+        for target in ["/bucket/k", &format!("/bucket/k?partNumber=1&uploadId={upload}")] {
+            assert_eq!(ask("PUT", target, Some(&few)), (503, Some(7.into())), "{target}");
+            assert_eq!(ask("PUT", target, Some(&Quota::new(1 << 20))), (200, None), "{target}");
+            assert_eq!(ask("PUT", target, None), (200, None), "{target}");
+        }
+        // Of a page that says again more than there is memory for.
+        let target = format!("/bucket?prefix={}", "%2B".repeat(15_000));
+        assert_eq!(ask("GET", &target, Some(&few)), (200, None));
+        let held = few.try_take(1000);
+        for target in [&target, &target.replace("prefix", "list-type=2&prefix")] {
+            assert_eq!(ask("GET", target, Some(&few)), (503, Some(7.into())), "{target}");
+            assert_eq!(ask("GET", target, None), (200, None));
+        }
+        drop(held);
+    }
 
     /// The answer to a delete of 1,000 long keys was 5 MB of which nothing was counted while it was sent.
     #[test]

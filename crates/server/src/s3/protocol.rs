@@ -153,7 +153,8 @@ impl S3 for Shelf {
         &self,
         request: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
-        Shelf::put_object(self, request).await.map(S3Response::new)
+        let shelf = self.for_client(&request.extensions);
+        Shelf::put_object(&shelf, request).await.map(S3Response::new)
     }
 
     async fn get_object(
@@ -225,21 +226,24 @@ impl S3 for Shelf {
         &self,
         request: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
-        self.run(move |shelf| Shelf::list_objects(shelf, &request.input)).await
+        let client = self.for_client(&request.extensions);
+        client.run(move |shelf| Shelf::list_objects(shelf, &request.input)).await
     }
 
     async fn list_objects_v2(
         &self,
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
-        self.run(move |shelf| Shelf::list_objects_v2(shelf, &request.input)).await
+        let client = self.for_client(&request.extensions);
+        client.run(move |shelf| Shelf::list_objects_v2(shelf, &request.input)).await
     }
 
     async fn list_object_versions(
         &self,
         request: S3Request<ListObjectVersionsInput>,
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
-        self.run(move |shelf| Shelf::list_object_versions(shelf, &request.input)).await
+        let client = self.for_client(&request.extensions);
+        client.run(move |shelf| Shelf::list_object_versions(shelf, &request.input)).await
     }
 
     async fn create_multipart_upload(
@@ -253,7 +257,8 @@ impl S3 for Shelf {
         &self,
         request: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
-        Shelf::upload_part(self, request).await.map(S3Response::new)
+        let shelf = self.for_client(&request.extensions);
+        Shelf::upload_part(&shelf, request).await.map(S3Response::new)
     }
 
     async fn upload_part_copy(
@@ -267,14 +272,16 @@ impl S3 for Shelf {
         &self,
         request: S3Request<ListPartsInput>,
     ) -> S3Result<S3Response<ListPartsOutput>> {
-        self.run(move |shelf| Shelf::list_parts(shelf, &request.input)).await
+        let client = self.for_client(&request.extensions);
+        client.run(move |shelf| Shelf::list_parts(shelf, &request.input)).await
     }
 
     async fn list_multipart_uploads(
         &self,
         request: S3Request<ListMultipartUploadsInput>,
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
-        self.run(move |shelf| shelf.list_uploads(&request.input)).await
+        let client = self.for_client(&request.extensions);
+        client.run(move |shelf| shelf.list_uploads(&request.input)).await
     }
 
     async fn complete_multipart_upload(

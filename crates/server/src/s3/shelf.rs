@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use hyper::http::Extensions;
 use parking_lot::{Mutex, RwLock};
 use s3s::{S3Result, s3_error};
 use tallybook_files::{
@@ -27,7 +28,7 @@ pub(crate) struct Shelf {
     /// Held for reading by who puts something into a bucket or an upload, for writing by who takes the
     /// bucket or the upload away: so nothing is put into what is gone.
     pub(crate) gate: Arc<RwLock<()>>,
-    /// Memory for bodies being received, and pages being sent.
+    /// Memory for bodies being received, and pages being sent: all there is, or what a client may have.
     pub(crate) memory: Arc<Quota>,
     /// Uploads whose object was made and whose note is still there.
     completed: Arc<Mutex<HashSet<String>>>,
@@ -41,6 +42,12 @@ impl Shelf {
         let turns = Arc::new(Semaphore::new((pool_threads / 2).max(1)));
         let (gate, completed) = (Arc::default(), Arc::default());
         Shelf { files, gate, memory, completed, turns }
+    }
+
+    /// The same, for a request that may have of the memory what its client may.
+    pub(crate) fn for_client(&self, extensions: &Extensions) -> Shelf {
+        let memory = extensions.get().unwrap_or(&self.memory).clone();
+        Shelf { memory, ..self.clone() }
     }
 
     /// Notes that the object of this upload was made, so that nothing is made of it any more.
