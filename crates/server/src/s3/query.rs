@@ -126,10 +126,13 @@ impl<'a> Query<'a> {
 /// Refuses a query that names what isn't there, or not enough of what is.
 pub(crate) fn check_names(method: &Method, path: &str, query: &Query<'_>) -> Result<(), Refusal> {
     let there = sub_resources(method, path);
-    let (arguments, is_read): (&[&str], bool) = match method.as_str() {
-        "PUT" => (&["partNumber", "uploadId"], false),
-        "POST" => (&["uploadId"], false),
-        "DELETE" => (&["uploadId", "versionId"], false),
+    let (_, has_key) = names_of(path);
+    // Those of a write are of an object: beside a bucket alone they would be passed over, and it made or deleted.
+    let (arguments, is_read): (&[&str], bool) = match (method.as_str(), has_key) {
+        ("PUT", true) => (&["partNumber", "uploadId"], false),
+        ("POST", true) => (&["uploadId"], false),
+        ("DELETE", true) => (&["uploadId", "versionId"], false),
+        ("PUT" | "POST" | "DELETE", false) => (&[], false),
         _ => (&READ_ARGUMENTS, true),
     };
     if matches!(method.as_str(), "PUT" | "POST") && query.has("versionId") {
@@ -208,5 +211,24 @@ mod tests {
         assert_eq!(query.value("absent"), Ok(None));
         assert_eq!(query.value("prefix"), Err(MALFORMED));
         assert!(["%=1", "a&%ff", "%zz=1"].iter().all(|query| Query::of(query).is_err()));
+    }
+
+    /// An upload that was to be ended, of a key that was empty, took the bucket and all its uploads with it.
+    #[test]
+    fn arguments_of_an_object_need_its_key() {
+        let check = |method: &Method, path: &str, query: &str| {
+            check_names(method, path, &Query::of(query).unwrap())
+        };
+        for (method, query) in [
+            (Method::DELETE, "uploadId=1"),
+            (Method::DELETE, "versionId=null"),
+            (Method::PUT, "partNumber=1&uploadId=1"),
+            (Method::POST, "uploadId=1"),
+        ] {
+            assert_eq!(check(&method, "/bucket/key", query), Ok(()), "{method} {query}");
+            for path in ["/bucket", "/bucket/", "/bucket%2F", "/"] {
+                assert!(check(&method, path, query).is_err(), "{method} {path} {query}");
+            }
+        }
     }
 }

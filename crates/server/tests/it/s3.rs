@@ -252,6 +252,10 @@ fn sub_resources_that_are_not_there_are_refused_and_nothing_is_done() {
         ("DELETE", "/bucket/k?%61cl=1"),
         ("DELETE", "/empty?prefix=k"),
         ("DELETE", "/empty?logging=true"),
+        ("DELETE", "/empty?uploadId=1"),
+        ("DELETE", "/empty/?uploadId=1"),
+        ("DELETE", "/empty?versionId=null"),
+        ("PUT", "/another?partNumber=1&uploadId=1"),
         ("GET", "/bucket/k?encryption=1"),
         ("GET", "/bucket?policyStatus=1"),
         ("GET", "/bucket?%70olicy="),
@@ -922,6 +926,19 @@ fn uploads_end_with_their_bucket_though_another_of_its_name_is_made() {
     let listed = String::from_utf8(door.ask("GET", "/bucket?uploads", &[], b"").2).unwrap();
     assert!(!listed.contains(&id), "{listed}");
     assert_eq!(door.status("PUT", &part, b"part"), 404);
+}
+
+/// Ending an upload whose key was empty took the bucket, and with it all its uploads.
+#[test]
+fn bucket_and_its_uploads_stay_where_an_upload_is_named_without_its_key() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    let id = begin_upload(&door);
+    assert_eq!(door.status("DELETE", &format!("/bucket?uploadId={id}"), b""), 501);
+    assert_eq!(door.status("PUT", &format!("/other?partNumber=1&uploadId={id}"), b""), 501);
+    let listed = String::from_utf8(door.ask("GET", "/bucket?uploads", &[], b"").2).unwrap();
+    assert!(listed.contains(&id), "{listed}");
+    assert_eq!(door.status("HEAD", "/other", b""), 404);
 }
 
 #[test]
