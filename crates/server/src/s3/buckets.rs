@@ -10,8 +10,11 @@ use super::meta::{BucketMeta, encode, timestamp};
 use super::shelf::Shelf;
 
 /// Whom everything belongs to: there are no users to tell apart.
+pub(crate) const OWNER: &str = "tallybook";
+
+/// The same as S3 shows it.
 pub(crate) fn owner() -> Owner {
-    Owner { display_name: Some("tallybook".to_owned()), id: Some("tallybook".to_owned()) }
+    Owner { display_name: Some(OWNER.to_owned()), id: Some(OWNER.to_owned()) }
 }
 
 impl Shelf {

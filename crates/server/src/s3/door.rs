@@ -24,6 +24,7 @@ use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tallybook_files::FileStore;
 
+use super::guards::check_guards;
 use super::query::{Query, check_names};
 use super::refusal::Refusal;
 use super::shelf::Shelf;
@@ -215,6 +216,7 @@ impl Door {
         check_names(&request.method, request.uri.path(), &query)?;
         lift_headers(&mut request.headers, &query)?;
         drop_foreign_range(&mut request.headers, &query)?;
+        check_guards(&request.headers)?;
         check_body(request)
     }
 

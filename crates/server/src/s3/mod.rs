@@ -27,6 +27,7 @@ mod protocol;
 mod refusal;
 mod query;
 mod signed;
+mod guards;
 mod chunks;
 mod markup;
 mod whole;

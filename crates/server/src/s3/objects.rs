@@ -16,6 +16,7 @@ use tallybook_files::{Condition, Error, ReadOptions, Reader, UnlinkOptions, Writ
 use super::checks::{Check, show_checksum};
 use super::conditions::{ReadConditions, for_write, precondition_failed, range_applies};
 use super::failure::failed;
+use super::guards::UNCOMPARED;
 use super::layout;
 use super::meta::{Object, ObjectMeta, USER_METADATA_BYTES_MAX, encode, millis, timestamp};
 use super::receive::{Delivery, commit};
@@ -290,7 +291,10 @@ impl Shelf {
                 if_match: named.e_tag.map(s3s::dto::ETagCondition::ETag),
                 ..DeleteObjectInput::default()
             };
-            match self.delete_object(&one) {
+            // What isn't compared must not be passed over.
+            let is_guarded = named.size.is_some() || named.last_modified_time.is_some();
+            let done = if is_guarded { Err(UNCOMPARED.into()) } else { self.delete_object(&one) };
+            match done {
                 Ok(()) if is_quiet => {}
                 Ok(()) => deleted.push(DeletedObject {
                     key: Some(named.key),

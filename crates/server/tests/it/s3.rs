@@ -406,6 +406,50 @@ fn xml_that_would_be_misread_is_refused_and_nothing_is_done() {
     assert_eq!(door.ask("GET", "/bucket/a", &[], b"").2, b"value");
 }
 
+/// A delete that was to be of an object of this size, or before this time, was done whatever there was, and
+/// everything of whatever owner was expected.
+#[test]
+fn guards_that_do_not_hold_or_are_not_compared_are_refused() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/k", b"value");
+    let time = "Thu, 01 Jan 2026 00:00:00 GMT";
+    for guard in
+        ["x-amz-if-match-size: 9".to_owned(), format!("x-amz-if-match-last-modified-time: {time}")]
+    {
+        assert_eq!(door.ask("DELETE", "/bucket/k", &[&guard], b"").0, 501, "{guard}");
+    }
+    for guard in
+        ["<Size>9</Size>".to_owned(), format!("<LastModifiedTime>{time}</LastModifiedTime>")]
+    {
+        let named = format!("<Delete><Object><Key>k</Key>{guard}</Object></Delete>");
+        let (status, _, said) = door.ask("POST", "/bucket?delete", &[], named.as_bytes());
+        let said = String::from_utf8(said).unwrap();
+        assert!(status == 200 && said.contains("<Code>NotImplemented</Code>"), "{guard}: {said}");
+    }
+    let other = "x-amz-expected-bucket-owner: 111122223333";
+    for (method, target) in [
+        ("PUT", "/bucket/k"),
+        ("DELETE", "/bucket/k"),
+        ("DELETE", "/bucket"),
+        ("GET", "/bucket/k"),
+        ("POST", "/bucket/k?uploads"),
+    ] {
+        let (status, _, said) = door.ask(method, target, &[other], b"");
+        let said = String::from_utf8(said).unwrap();
+        assert!(status == 403 && said.contains("AccessDenied"), "{method} {target}: {said}");
+    }
+    let copy = |owner: &str| {
+        let owner = format!("x-amz-source-expected-bucket-owner: {owner}");
+        door.ask("PUT", "/bucket/copy", &["x-amz-copy-source: /bucket/k", &owner], b"").0
+    };
+    assert_eq!((copy("111122223333"), door.status("HEAD", "/bucket/copy", b"")), (403, 404));
+    assert_eq!(copy("tallybook"), 200);
+    assert_eq!(door.ask("GET", "/bucket/k", &[], b"").2, b"value");
+    let own = "x-amz-expected-bucket-owner: tallybook";
+    assert_eq!(door.ask("DELETE", "/bucket/k", &[own], b"").0, 204);
+}
+
 #[test]
 fn connection_ends_after_a_body_that_was_expected_and_empty() {
     let (_dir, door) = serving();

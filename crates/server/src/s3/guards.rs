@@ -1,0 +1,64 @@
+//! What a request says must hold, whatever it asks: whose the buckets are, and of what else a write may be of
+//! nothing but what was meant. What can't be compared is refused, or the write would be done though it doesn't hold.
+
+use hyper::http::HeaderValue;
+use hyper::{HeaderMap, StatusCode};
+
+use super::buckets::OWNER;
+use super::refusal::Refusal;
+
+/// Whose the bucket is that is asked, and the one that is copied from.
+const OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
+
+/// What directory buckets of S3 compare beside the entity tag.
+const NOT_COMPARED: [&str; 3] =
+    ["x-amz-if-match-initiated-time", "x-amz-if-match-last-modified-time", "x-amz-if-match-size"];
+
+/// That what is deleted has a size or a time that is named.
+pub(super) const UNCOMPARED: Refusal =
+    Refusal::not_implemented("Size and time of what is deleted are not compared; its ETag is.");
+
+/// Refuses a request that expects another owner, and one of which a guard can't be compared. Empty headers ask for
+/// nothing.
+pub(crate) fn check_guards(headers: &HeaderMap) -> Result<(), Refusal> {
+    let has = |name: &&str, is_wrong: &dyn Fn(&HeaderValue) -> bool| {
+        headers.get_all(*name).iter().any(|value| !value.is_empty() && is_wrong(value))
+    };
+    if OWNERS.iter().any(|name| has(name, &|owner| owner != OWNER)) {
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "AccessDenied", "Access Denied"));
+    }
+    if NOT_COMPARED.iter().any(|name| has(name, &|_| true)) {
+        return Err(UNCOMPARED);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderName;
+
+    use super::*;
+
+    /// They were passed over: what was expected to be another's, or of another size, was deleted.
+    #[test]
+    fn guards_hold_or_are_refused() {
+        let check = |name: &'static str, values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+            }
+            check_guards(&headers).map_err(|refusal| refusal.status.as_u16())
+        };
+        for name in OWNERS {
+            assert_eq!(check(name, &["tallybook"]), Ok(()), "{name}");
+            assert_eq!(check(name, &[""]), Ok(()), "{name}");
+            assert_eq!(check(name, &["111122223333"]), Err(403), "{name}");
+            assert_eq!(check(name, &["tallybook", "Tallybook"]), Err(403), "{name}");
+        }
+        for name in NOT_COMPARED {
+            assert_eq!(check(name, &[""]), Ok(()), "{name}");
+            assert_eq!(check(name, &["5"]), Err(501), "{name}");
+        }
+        assert_eq!(check("if-match", &["\"a\""]), Ok(()));
+    }
+}
