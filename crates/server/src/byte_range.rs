@@ -5,6 +5,9 @@
 
 use std::ops::Range;
 
+/// The length of the longest file that a system has.
+const LENGTH_MAX: usize = isize::MAX as usize;
+
 /// What a `Range` header asks of a value of a certain length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ByteRange {
@@ -34,6 +37,18 @@ impl ByteRange {
             _ => return ByteRange::Whole,
         };
         if range.is_empty() { ByteRange::Unsatisfiable } else { ByteRange::Part(range) }
+    }
+
+    /// The one range of bytes that a header names, as the strictest reader takes it: a small `bytes`, no blanks, and
+    /// no number above that of the longest file. `None` if the whole value is the answer whatever it is.
+    pub(crate) fn plain(header: &str) -> Option<String> {
+        if ByteRange::parse(header, usize::MAX) == ByteRange::Whole {
+            return None;
+        }
+        let (first, last) = header.split_once('=')?.1.trim().split_once('-')?;
+        let plain = |digits: &str| number(digits).map(|number| number.min(LENGTH_MAX).to_string());
+        let [first, last] = [first, last].map(|digits| plain(digits).unwrap_or_default());
+        Some(format!("bytes={first}-{last}"))
     }
 }
 
@@ -75,6 +90,24 @@ mod tests {
             ["bytes=4-2", "bytes=0-1,3-4", "items=0-1", "bytes=-", "bytes", "bytes=+1-2", ""]
         {
             assert_eq!(ByteRange::parse(header, 10), ByteRange::Whole, "{header}");
+            assert_eq!(ByteRange::plain(header), None, "{header}");
+        }
+    }
+
+    #[test]
+    fn plain_range_is_the_same_one() {
+        for (header, plain) in [
+            ("bytes=2-4", "bytes=2-4"),
+            ("bytes=2-", "bytes=2-"),
+            ("bytes=-3", "bytes=-3"),
+            ("bytes=-0", "bytes=-0"),
+            ("BYTES = 007-9 ", "bytes=7-9"),
+            ("bytes=0-18446744073709551615", "bytes=0-9223372036854775807"),
+            ("bytes=99999999999999999999999-", "bytes=9223372036854775807-"),
+            ("Bytes=-99999999999999999999999", "bytes=-9223372036854775807"),
+        ] {
+            assert_eq!(ByteRange::plain(header).as_deref(), Some(plain), "{header}");
+            assert_eq!(ByteRange::parse(plain, 10), ByteRange::parse(header, 10), "{header}");
         }
     }
 }

@@ -28,7 +28,7 @@ use super::guards::check_guards;
 use super::query::{Query, check_names};
 use super::refusal::Refusal;
 use super::shelf::Shelf;
-use super::signed::{check_signed, drop_foreign_range, lift_headers};
+use super::signed::{check_signed, lift_headers, plain_range};
 use super::taken::{Taken, Told};
 use super::whole::WHOLE_BYTES_MAX;
 use crate::admission::{Quota, Share};
@@ -215,7 +215,7 @@ impl Door {
         self.check_signature(&request.headers, &query)?;
         check_names(&request.method, request.uri.path(), &query)?;
         lift_headers(&mut request.headers, &query)?;
-        drop_foreign_range(&mut request.headers, &query)?;
+        plain_range(&mut request.headers, &query)?;
         check_guards(&request.headers)?;
         check_body(request)
     }

@@ -15,7 +15,7 @@ use super::meta::{self, BucketMeta, Object, ObjectMeta, Rule};
 use super::objects::{check_key, content_encoding, expires};
 use super::query::{Query, check_names, is_body_header};
 use super::receive::decode_md5;
-use super::signed::{check_signed, drop_foreign_range, lift_headers};
+use super::signed::{check_signed, lift_headers, plain_range};
 
 /// The attributes of an object's or an upload's file, which was changed at this time.
 pub fn object(attributes: &[u8], changed_at_ms: u64, tag: &str) -> bool {
@@ -221,6 +221,6 @@ fn lift(query: &Query<'_>) -> Option<HeaderMap> {
         assert!(is_given || may_be_lifted && !given.contains_key(name), "{name}");
     }
     assert!(given.keys().all(|name| headers.contains_key(name)));
-    drop_foreign_range(&mut headers, query).ok()?;
+    plain_range(&mut headers, query).ok()?;
     Some(headers)
 }

@@ -91,20 +91,23 @@ pub(crate) fn lift_headers(headers: &mut HeaderMap, query: &Query<'_>) -> Result
 }
 
 /// Takes away a `Range` of another kind than one range of bytes, which a server may ignore (RFC 9110, section
-/// 14.2), as `s3s` refuses it. One that is signed stays, or the signature would be wrong.
-pub(crate) fn drop_foreign_range(
-    headers: &mut HeaderMap,
-    query: &Query<'_>,
-) -> Result<(), Refusal> {
-    let range = headers.get(RANGE).and_then(|value| value.to_str().ok());
-    let is_foreign =
-        range.is_some_and(|range| ByteRange::parse(range, usize::MAX) == ByteRange::Whole);
-    if is_foreign {
-        let named = signed_names(headers, query)?.unwrap_or_default();
-        if !named.split(';').any(|signed| signed == RANGE.as_str()) {
-            headers.remove(RANGE);
-        }
+/// 14.2), as `s3s` refuses it, and writes one of bytes as `s3s` reads it: with a small `bytes` and numbers that it
+/// has room for. One that is signed stays, or the signature would be wrong.
+pub(crate) fn plain_range(headers: &mut HeaderMap, query: &Query<'_>) -> Result<(), Refusal> {
+    let given = headers.get(RANGE).and_then(|value| value.to_str().ok());
+    let Some(given) = given else { return Ok(()) };
+    let plain = ByteRange::plain(given);
+    if plain.as_deref() == Some(given) {
+        return Ok(());
     }
+    let named = signed_names(headers, query)?.unwrap_or_default();
+    if named.split(';').any(|signed| signed == RANGE.as_str()) {
+        return Ok(());
+    }
+    drop(named);
+    headers.remove(RANGE);
+    let plain = plain.and_then(|plain| HeaderValue::try_from(plain).ok());
+    headers.extend(plain.map(|plain| (RANGE, plain)));
     Ok(())
 }
 
@@ -221,6 +224,25 @@ mod tests {
         for between in [",", ", ", ",\t "] {
             let authorization = format!("AWS4-HMAC-SHA256 {}", real.replace(", ", between));
             assert_eq!(named_in(&authorization), "host", "{authorization}");
+        }
+    }
+
+    #[test]
+    fn ranges_that_are_not_signed_are_written_plainly() {
+        let range_of = |given: &'static str, query: &str| {
+            let mut headers = headers(&[("range", given)]);
+            plain_range(&mut headers, &Query::of(query).unwrap()).unwrap();
+            headers.get(RANGE).map(|range| range.to_str().unwrap().to_owned())
+        };
+        let signed = "X-Amz-Signature=0&X-Amz-SignedHeaders=host%3Brange";
+        for (given, plain) in [
+            ("bytes=0-1", Some("bytes=0-1")),
+            ("Bytes=0-1", Some("bytes=0-1")),
+            ("bytes=0-1,3-4", None),
+        ] {
+            assert_eq!(range_of(given, "").as_deref(), plain, "{given}");
+            assert_eq!(range_of(given, "X-Amz-Signature=0").as_deref(), plain, "{given}");
+            assert_eq!(range_of(given, signed).as_deref(), Some(given));
         }
     }
 

@@ -670,6 +670,25 @@ fn ranges_that_are_not_one_of_bytes_are_ignored() {
     }
 }
 
+/// They are ranges of bytes, and were answered 400.
+#[test]
+fn ranges_of_bytes_are_answered_however_they_are_written() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/k", b"0123456789");
+    for (range, status, part) in [
+        ("Bytes=0-1", 206, "01"),
+        ("bytes=0-18446744073709551615", 206, "0123456789"),
+        ("bytes=-99999999999999999999", 206, "0123456789"),
+        ("bytes=99999999999999999999-", 416, ""),
+    ] {
+        let (found, head, body) = door.ask("GET", "/bucket/k", &[&format!("Range: {range}")], b"");
+        assert_eq!(found, status, "{range}: {head}");
+        assert!(found == 416 || body == part.as_bytes(), "{range}: {head}");
+        assert_eq!(door.ask("HEAD", "/bucket/k", &[&format!("Range: {range}")], b"").0, status);
+    }
+}
+
 #[test]
 fn conditions_of_a_copy_hold_for_what_it_would_replace() {
     let (_dir, door) = serving();
