@@ -4,6 +4,7 @@
 //! a bucket's slot; `pins` and `unknown` are taken alone, or last.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,6 +126,11 @@ pub(crate) fn unknown_buckets(
         unknown.extend(bucket.map(|&bucket| (bucket, KnownFrom::decode(&note.value))));
     }
     Ok(unknown)
+}
+
+/// What is held while a name changes where the caller has nothing to hold.
+pub(crate) fn holding_nothing() -> Result<(), Infallible> {
+    Ok(())
 }
 
 /// What doesn't decode though its checksum is right.

@@ -104,30 +104,38 @@ impl Core {
         Start::At(start.max(first))
     }
 
-    pub(crate) fn unlink(&self, name: &str, options: &UnlinkOptions) -> Result<bool> {
+    pub(crate) fn unlink<G, E>(
+        &self,
+        name: &str,
+        options: &UnlinkOptions,
+        hold: impl FnOnce() -> Result<G, E>,
+    ) -> Result<Result<bool, E>> {
         check_name(name)?;
         let durability = self.durability(options.durability);
+        let held = match hold() {
+            Ok(held) => held,
+            Err(refused) => return Ok(Err(refused)),
+        };
         let mut change = Change::begin(self)?;
         let old = self.record(name)?;
         check_condition(options.condition, old.as_ref().map(|old| old.version))?;
-        let Some(old) = old else { return Ok(false) };
+        let Some(old) = old else { return Ok(Ok(false)) };
         change.remove(name, &old)?;
         change.use_reserve();
         change.commit(durability)?;
+        drop(held);
         self.finish(durability, &[])?;
-        Ok(true)
-    }
-
-    pub(crate) fn rename(&self, from: &str, to: &str, options: &CopyOptions) -> Result<Stat> {
-        self.give_name(from, to, options, true)
-    }
-
-    pub(crate) fn copy(&self, from: &str, to: &str, options: &CopyOptions) -> Result<Stat> {
-        self.give_name(from, to, options, false)
+        Ok(Ok(true))
     }
 
     /// Has another name stand for what `from` stands for, and `from` for nothing if `moves`.
-    fn give_name(&self, from: &str, to: &str, options: &CopyOptions, moves: bool) -> Result<Stat> {
+    pub(crate) fn give_name<G, E>(
+        &self,
+        (from, to): (&str, &str),
+        options: &CopyOptions,
+        moves: bool,
+        hold: impl Fn() -> Result<G, E>,
+    ) -> Result<Result<Stat, E>> {
         check_name(from)?;
         check_name(to)?;
         self.check_open()?;
@@ -143,6 +151,10 @@ impl Core {
             if durability != Durability::Os {
                 self.sync_chunks(source.content)?;
             }
+            let held = match hold() {
+                Ok(held) => held,
+                Err(refused) => return Ok(Err(refused)),
+            };
             let mut change = Change::begin(self)?;
             if self.source_record(from, options)?.content != source.content {
                 continue;
@@ -151,7 +163,7 @@ impl Core {
             let old = self.record(to)?;
             check_condition(options.condition, old.as_ref().map(|old| old.version))?;
             if from == to && options.attributes.is_none() {
-                return Ok(source.stat(to));
+                return Ok(Ok(source.stat(to)));
             }
             let record = FileRecord {
                 version: change.take_version(),
@@ -165,8 +177,9 @@ impl Core {
                 change.remove(from, &source)?;
             }
             change.commit(durability)?;
+            drop(held);
             self.finish(durability, &[&bucket])?;
-            return Ok(stat);
+            return Ok(Ok(stat));
         }
     }
 

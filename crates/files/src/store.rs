@@ -10,7 +10,9 @@ use tallybook::vfs::{self, FileSystem, JoinHandle, Priority};
 use tallybook::{Durability, ResourceOptions, Resources, Store, WriteBatch};
 
 use crate::buckets::{Buckets, catalogue_options, open_engine_store};
-use crate::core::{Core, Unswept, decode_known_shares, undecodable, unknown_buckets};
+use crate::core::{
+    Core, Unswept, decode_known_shares, holding_nothing, undecodable, unknown_buckets,
+};
 use crate::error::{Error, Result};
 use crate::figures::{Figures, Totals};
 use crate::key_layout::{self, key};
@@ -291,18 +293,54 @@ impl FileStore {
     /// Unlinks a file, at the same cost whatever its size; whether there was one. Its space comes back
     /// by itself.
     pub fn unlink(&self, name: &str, options: UnlinkOptions) -> Result<bool> {
-        self.core().unlink(name, &options)
+        let Ok(unlinked) = self.unlink_holding(name, options, holding_nothing)?;
+        Ok(unlinked)
+    }
+
+    /// The same with what `hold` answers held while the name changes, as in [`Writer::commit_holding`].
+    pub fn unlink_holding<G, E>(
+        &self,
+        name: &str,
+        options: UnlinkOptions,
+        hold: impl FnOnce() -> Result<G, E>,
+    ) -> Result<Result<bool, E>> {
+        self.core().unlink(name, &options, hold)
     }
 
     /// Gives a file another name, replacing what has it, in one step.
     pub fn rename(&self, from: &str, to: &str, options: CopyOptions) -> Result<Stat> {
-        self.core().rename(from, to, &options)
+        let Ok(stat) = self.rename_holding(from, to, options, holding_nothing)?;
+        Ok(stat)
+    }
+
+    /// The same with what `hold` answers held while the names change, as in [`Writer::commit_holding`]. It may
+    /// be asked again, after what it answered was dropped.
+    pub fn rename_holding<G, E>(
+        &self,
+        from: &str,
+        to: &str,
+        options: CopyOptions,
+        hold: impl Fn() -> Result<G, E>,
+    ) -> Result<Result<Stat, E>> {
+        self.core().give_name((from, to), &options, true, hold)
     }
 
     /// Has another name stand for the same bytes, which are not copied. Onto itself with attributes, it
     /// changes these.
     pub fn copy(&self, from: &str, to: &str, options: CopyOptions) -> Result<Stat> {
-        self.core().copy(from, to, &options)
+        let Ok(stat) = self.copy_holding(from, to, options, holding_nothing)?;
+        Ok(stat)
+    }
+
+    /// The same with what `hold` answers held while the name changes, as in [`FileStore::rename_holding`].
+    pub fn copy_holding<G, E>(
+        &self,
+        from: &str,
+        to: &str,
+        options: CopyOptions,
+        hold: impl Fn() -> Result<G, E>,
+    ) -> Result<Result<Stat, E>> {
+        self.core().give_name((from, to), &options, false, hold)
     }
 
     /// A page of names, in byte order.

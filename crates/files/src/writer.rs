@@ -2,7 +2,8 @@
 //!
 //! 1. The upload is noted in the catalogue with the buckets it writes to, so that a restart frees it.
 //! 2. Full chunks go to the home bucket, or on from there to the first with room.
-//! 3. `commit` syncs the chunks, unless `Os` was asked for, and changes the name in one batch.
+//! 3. `commit` syncs the chunks, unless `Os` was asked for, and changes the name in one batch. What the caller
+//!    holds so that the change fits is held for that batch alone, and never while a disk is waited for.
 //!
 //! A writer that is dropped leaves nothing but chunks to be freed.
 
@@ -13,7 +14,7 @@ use tallybook::Durability;
 
 use crate::buckets::Bucket;
 use crate::change::{Change, check_condition};
-use crate::core::Core;
+use crate::core::{Core, holding_nothing};
 use crate::digest::{Hashing, emptied_of};
 use crate::error::{Error, Result};
 use crate::figures::sum;
@@ -133,7 +134,18 @@ impl Writer {
     ///
     /// `Conflict`: the condition no longer holds. After an error in the final sync of `Sync` it is not
     /// known whether a power loss would keep the file; in all other cases an error means it is absent.
-    pub fn commit(mut self) -> Result<Stat> {
+    pub fn commit(self) -> Result<Stat> {
+        let Ok(stat) = self.commit_holding(holding_nothing)?;
+        Ok(stat)
+    }
+
+    /// The same with what `hold` answers held while the name changes: it is asked once the chunks are on disk,
+    /// and what it answered is dropped before the change is waited for. The inner error is what it refused
+    /// with; then the file is absent.
+    pub fn commit_holding<G, E>(
+        mut self,
+        hold: impl FnOnce() -> Result<G, E>,
+    ) -> Result<Result<Stat, E>> {
         self.check_sound()?;
         if let Some(expected) = self.options.size
             && expected != self.size
@@ -167,9 +179,14 @@ impl Writer {
                 self.core.buckets.get(share.bucket)?.sync()?;
             }
         }
+        let held = match hold() {
+            Ok(held) => held,
+            Err(refused) => return Ok(Err(refused)),
+        };
         let stat = self.change_name(content, primary, hashes.blake3, hashes.md5, durability)?;
+        drop(held);
         self.core.finish(durability, &[&primary_bucket])?;
-        Ok(stat)
+        Ok(Ok(stat))
     }
 
     fn change_name(

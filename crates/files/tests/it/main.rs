@@ -5,6 +5,7 @@ mod support;
 mod architecture;
 mod round_trips;
 mod names;
+mod holding;
 mod totals;
 mod unknown_names;
 mod crashes;
