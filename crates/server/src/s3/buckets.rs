@@ -2,7 +2,9 @@
 
 use s3s::dto::{Bucket, CreateBucketInput, ListBucketsOutput, Owner};
 use s3s::{S3Result, s3_error};
-use tallybook_files::{Condition, Error, ListEntry, ListOptions, WriteOptions};
+use tallybook_files::{
+    Condition, Durability, Error, ListEntry, ListOptions, UnlinkOptions, WriteOptions,
+};
 
 use super::failure::failed;
 use super::layout;
@@ -56,10 +58,9 @@ impl Shelf {
     }
 
     pub(crate) fn delete_bucket(&self, bucket: &str) -> S3Result<()> {
-        let uploads = layout::uploads(bucket);
         let mut ended = Vec::new();
-        {
-            let _gate = self.gate.write();
+        let hold = || {
+            let gate = self.gate.write();
             self.need_bucket(bucket)?;
             let first =
                 ListOptions { prefix: layout::objects(bucket), limit: 1, ..ListOptions::default() };
@@ -69,15 +70,28 @@ impl Shelf {
                     "The bucket you tried to delete is not empty."
                 ));
             }
-            // Uploads that are under way end before it: none may be left of a bucket that is gone.
-            self.each(&uploads, None, |entry| {
-                ended.push(entry.name()[uploads.len()..].to_owned());
-                self.unlink(entry.name()).map(|_| ())
-            })?;
-            self.unlink(&layout::bucket(bucket))?;
-        }
+            ended = self.end_upload_notes(bucket)?;
+            Ok(gate)
+        };
+        let name = layout::bucket(bucket);
+        self.files.unlink_holding(&name, UnlinkOptions::default(), hold).map_err(failed)??;
         // Only their parts: there may be a bucket of that name again. What a kill leaves of them, the
         // sweeper takes.
         ended.iter().try_for_each(|upload| self.unlink_all(&layout::parts(bucket, upload)))
+    }
+
+    /// Takes the notes of a bucket's uploads away before the bucket, as none may be left of one that is gone;
+    /// answers which they were. What syncs that the bucket is gone syncs this.
+    fn end_upload_notes(&self, bucket: &str) -> S3Result<Vec<String>> {
+        let uploads = layout::uploads(bucket);
+        let mut ended = Vec::new();
+        self.each(&uploads, None, |entry| {
+            let durability = Some(Durability::Os);
+            let options = UnlinkOptions { durability, ..UnlinkOptions::default() };
+            self.files.unlink(entry.name(), options).map_err(failed)?;
+            ended.push(entry.name()[uploads.len()..].to_owned());
+            Ok(())
+        })?;
+        Ok(ended)
     }
 }

@@ -101,10 +101,9 @@ impl Shelf {
                 attributes: Some(encode(&meta)),
                 ..CopyOptions::default()
             };
-            let _gate = self.gate.read();
-            self.need_bucket(to.0)?;
-            match self.files.copy(&source, &name, options) {
-                Ok(copied) => return Object::of(copied),
+            let hold = || self.hold_bucket(to.0);
+            match self.files.copy_holding(&source, &name, options, hold) {
+                Ok(copied) => return Object::of(copied?),
                 Err(Error::Conflict { .. }) => {}
                 Err(error) => return Err(failed(error)),
             }

@@ -169,7 +169,7 @@ impl Shelf {
             return Err(s3_error!(InvalidRequest, "A bucket has at most 1,000 rules."));
         }
         let rules: Vec<Rule> = rules.into_iter().map(Rule::of).collect::<S3Result<_>>()?;
-        self.set_bucket(bucket, |meta| meta.lifecycle = rules)
+        self.set_bucket(bucket, |meta| meta.lifecycle.clone_from(&rules))
     }
 
     pub(crate) fn delete_lifecycle(&self, bucket: &str) -> S3Result<()> {
@@ -426,7 +426,7 @@ mod tests {
     fn sweep_stops_where_it_is_told_to_and_a_later_one_goes_on() {
         let (_dir, shelf) = Shelf::with_bucket("b");
         let rule = Rule { is_enabled: true, expire_days: Some(1), ..Rule::default() };
-        shelf.set_bucket("b", |meta| meta.lifecycle = vec![rule]).unwrap();
+        shelf.set_bucket("b", |meta| meta.lifecycle = vec![rule.clone()]).unwrap();
         for key in 0..10 {
             let name = layout::object("b", &key.to_string());
             shelf.files.write(&name, b"x", WriteOptions::default()).unwrap();

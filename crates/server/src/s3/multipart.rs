@@ -14,6 +14,7 @@
 //! anew.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use s3s::dto::{
     AbortMultipartUploadInput, CopyPartResult, CreateMultipartUploadInput,
@@ -22,7 +23,7 @@ use s3s::dto::{
     UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
-use tallybook_files::{ListEntry, WriteOptions, Writer, hex};
+use tallybook_files::{ListEntry, UnlinkOptions, WriteOptions, Writer, hex};
 
 use super::buckets::owner;
 use super::checks::{Algorithm, Check, Hasher, show_checksum};
@@ -90,10 +91,10 @@ impl Shelf {
         getrandom::fill(&mut id)
             .map_err(|_| s3_error!(InternalError, "The system gave no random bytes."))?;
         let id = hex(&id);
-        let options = WriteOptions { attributes: encode(&meta), ..WriteOptions::default() };
-        let _gate = self.gate.read();
-        self.need_bucket(&input.bucket)?;
-        self.note(&layout::upload(&input.bucket, &id), options)?;
+        let options =
+            WriteOptions { attributes: encode(&meta), md5: true, ..WriteOptions::default() };
+        let note = self.files.writer(&layout::upload(&input.bucket, &id), options);
+        commit(note.map_err(failed)?, || self.hold_bucket(&input.bucket))?;
         Ok(CreateMultipartUploadOutput {
             bucket: Some(input.bucket),
             key: Some(input.key),
@@ -124,9 +125,7 @@ impl Shelf {
         let finish = move |shelf: &Shelf, mut writer: Writer, checksum| {
             let meta = ObjectMeta { checksum, ..ObjectMeta::default() };
             writer.set_attributes(encode(&meta)).map_err(failed)?;
-            let _gate = shelf.gate.read();
-            shelf.need_upload(&of.0, &of.1, &of.2)?;
-            commit(writer)
+            commit(writer, || shelf.hold_upload(&of.0, &of.1, &of.2))
         };
         let (stat, checksum) = self.receive(delivery, WriteOptions::default(), finish).await?;
         let mut output = UploadPartOutput {
@@ -191,9 +190,7 @@ impl Shelf {
         });
         let meta = ObjectMeta { checksum, ..ObjectMeta::default() };
         writer.set_attributes(encode(&meta)).map_err(failed)?;
-        let _gate = self.gate.read();
-        self.need_upload(of.0, of.1, of.2)?;
-        let part = Object::of(commit(writer)?)?;
+        let part = Object::of(commit(writer, || self.hold_upload(of.0, of.1, of.2))?)?;
         let mut result = CopyPartResult {
             e_tag: Some(part.tag()),
             last_modified: Some(part.last_modified()),
@@ -355,8 +352,10 @@ impl Shelf {
 
     /// Takes an upload's note away, so that it has ended; its parts are to be taken next.
     pub(crate) fn end_upload_note(&self, bucket: &str, upload: &str) -> S3Result<()> {
-        let _gate = self.gate.write();
-        self.unlink(&layout::upload(bucket, upload))?;
+        let note = layout::upload(bucket, upload);
+        let hold = || Ok::<_, Infallible>(self.gate.write());
+        let Ok(_) =
+            self.files.unlink_holding(&note, UnlinkOptions::default(), hold).map_err(failed)?;
         self.forget_completed(upload);
         Ok(())
     }

@@ -141,9 +141,7 @@ impl Shelf {
         };
         let finish = move |shelf: &Shelf, mut writer: tallybook_files::Writer, checksum| {
             writer.set_attributes(encode(&ObjectMeta { checksum, ..meta })).map_err(failed)?;
-            let _gate = shelf.gate.read();
-            shelf.need_bucket(&bucket)?;
-            commit(writer)
+            commit(writer, || shelf.hold_bucket(&bucket))
         };
         let (stat, checksum) = self.receive(delivery, options, finish).await?;
         let mut output = PutObjectOutput {

@@ -7,7 +7,7 @@ use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use std::future::poll_fn;
 use std::pin::Pin;
-use tallybook_files::{Error, Stat, WriteOptions, Writer};
+use tallybook_files::{Stat, WriteOptions, Writer};
 
 use super::checks::Check;
 use super::failure::failed;
@@ -93,9 +93,9 @@ pub(super) fn decode_md5(text: &str) -> S3Result<[u8; 16]> {
     bytes.try_into().map_err(|_| invalid())
 }
 
-/// Commits, while the gate is held so that what it goes into stays.
-pub(crate) fn commit(writer: Writer) -> S3Result<Stat> {
-    writer.commit().map_err(|error: Error| failed(error))
+/// Commits with the gate held, as `hold` answers it, so that what it goes into stays.
+pub(crate) fn commit<G>(writer: Writer, hold: impl FnOnce() -> S3Result<G>) -> S3Result<Stat> {
+    writer.commit_holding(hold).map_err(failed)?
 }
 
 #[cfg(test)]

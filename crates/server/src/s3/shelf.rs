@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use hyper::http::Extensions;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use s3s::{S3Result, s3_error};
 use tallybook_files::{
-    CopyOptions, FileStore, ListEntry, ListOptions, Stat, UnlinkOptions, WriteOptions,
+    Condition, CopyOptions, Error, FileStore, ListEntry, ListOptions, Stat, UnlinkOptions,
 };
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -26,7 +26,8 @@ const PAGE_ENTRIES: usize = 1000;
 pub(crate) struct Shelf {
     pub(crate) files: FileStore,
     /// Held for reading by who puts something into a bucket or an upload, for writing by who takes the
-    /// bucket or the upload away: so nothing is put into what is gone.
+    /// bucket or the upload away: so nothing is put into what is gone. Held for no sync: one that waits to
+    /// write keeps all from reading.
     pub(crate) gate: Arc<RwLock<()>>,
     /// Memory for bodies being received, and pages being sent: all there is, or what a client may have.
     pub(crate) memory: Arc<Quota>,
@@ -102,19 +103,46 @@ impl Shelf {
         self.bucket(bucket)?.ok_or_else(absent)
     }
 
-    /// Changes the settings of a bucket.
+    /// Has this bucket stay, and things be put into it, until the gate is let go.
+    pub(crate) fn hold_bucket(&self, bucket: &str) -> S3Result<RwLockReadGuard<'_, ()>> {
+        let gate = self.gate.read();
+        self.need_bucket(bucket)?;
+        Ok(gate)
+    }
+
+    /// Has this upload stay, and parts be put into it, until the gate is let go.
+    pub(crate) fn hold_upload(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: &str,
+    ) -> S3Result<RwLockReadGuard<'_, ()>> {
+        let gate = self.gate.read();
+        self.need_upload(bucket, key, upload)?;
+        Ok(gate)
+    }
+
+    /// Changes the settings of a bucket: those that there are when none other has changed them meanwhile.
     pub(crate) fn set_bucket(
         &self,
         bucket: &str,
-        change: impl FnOnce(&mut BucketMeta),
+        change: impl Fn(&mut BucketMeta),
     ) -> S3Result<()> {
-        let _gate = self.gate.write();
-        let (_, mut meta) = self.need_bucket(bucket)?;
-        change(&mut meta);
         let name = layout::bucket(bucket);
-        let options = CopyOptions { attributes: Some(encode(&meta)), ..CopyOptions::default() };
-        self.files.copy(&name, &name, options).map_err(failed)?;
-        Ok(())
+        loop {
+            let (stat, mut meta) = self.need_bucket(bucket)?;
+            change(&mut meta);
+            let options = CopyOptions {
+                source_condition: Some(Condition::Version(stat.version)),
+                attributes: Some(encode(&meta)),
+                ..CopyOptions::default()
+            };
+            match self.files.copy(&name, &name, options) {
+                Ok(_) => return Ok(()),
+                Err(Error::Conflict { .. }) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
     }
 
     pub(crate) fn object(&self, bucket: &str, key: &str) -> S3Result<Option<Object>> {
@@ -152,11 +180,6 @@ impl Shelf {
         let is_of = |object: &Object| object.meta.upload.as_deref() == Some(upload);
         self.is_completed(upload)
             || matches!(self.object(bucket, key), Ok(Some(object)) if is_of(&object))
-    }
-
-    /// Writes a file that is nothing but its attributes.
-    pub(crate) fn note(&self, name: &str, options: WriteOptions) -> S3Result<Stat> {
-        self.files.write(name, b"", WriteOptions { md5: true, ..options }).map_err(failed)
     }
 
     pub(crate) fn unlink(&self, name: &str) -> S3Result<bool> {
@@ -218,6 +241,16 @@ impl Shelf {
         let files = FileStore::create(dir.path(), CreateOptions::default(), OpenOptions::default())
             .unwrap();
         (dir, Shelf::over(files, bucket))
+    }
+
+    /// Writes a file that is nothing but its attributes.
+    pub(super) fn note(
+        &self,
+        name: &str,
+        options: tallybook_files::WriteOptions,
+    ) -> S3Result<Stat> {
+        let options = tallybook_files::WriteOptions { md5: true, ..options };
+        self.files.write(name, b"", options).map_err(failed)
     }
 
     /// One over this file store, with a bucket.
