@@ -1,15 +1,17 @@
 //! Completing an upload in parts: what the client names is looked through, and becomes the object.
 //!
 //! The parts are written behind one another as the object, which shows in one step, then the note goes, then
-//! the parts (see `multipart`). A single part only changes its name. Long joins take turns.
+//! the parts (see `multipart`). A single part only changes its name, unless it has to be read for a checksum.
+//! Requests to complete the same upload wait for one another (see `alone`), and then long joins take turns.
 //!
 //! Invariant: an object shows whole, of just the parts that were named, or not at all; and once it shows, the
-//! client is told so, whatever becomes of what is left.
+//! client is told so, whatever becomes of what is left. At most one is being made of an upload.
 
 use md5::{Digest, Md5};
+use parking_lot::RwLockReadGuard;
 use s3s::dto::{CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart};
 use s3s::{S3Result, s3_error};
-use tallybook_files::{Condition, CopyOptions, Error, ReadOptions, Stat, WriteOptions, hex};
+use tallybook_files::{Condition, CopyOptions, ReadOptions, Stat, WriteOptions, hex};
 
 use super::checks::{Algorithm, Hasher, given_checksum, show_checksum};
 use super::conditions::for_write;
@@ -18,15 +20,19 @@ use super::layout;
 use super::meta::{Object, ObjectMeta, SavedChecksum, encode};
 use super::multipart::{WAIT_BYTES_MAX, part_number};
 use super::objects::strong;
+use super::receive::commit;
 use super::shelf::Shelf;
 
 /// Smallest part but the last.
 const PART_BYTES_MIN: u64 = 5 << 20;
 
-/// A part that an object is to be made of.
+/// A part that an object is to be made of. There may be 10,000 of a completion that waits, which counts as what
+/// its request had: no more is kept of each than is needed.
 struct Chosen {
     number: u16,
-    object: Object,
+    version: u64,
+    size: u64,
+    checksum: Option<SavedChecksum>,
 }
 
 /// What is asked to be completed.
@@ -48,7 +54,7 @@ pub(crate) struct Completion {
 
 /// What is left to do to complete an upload.
 enum Work {
-    /// All of it.
+    /// All of it. The checksum of the object has no value where it is computed while the parts are written.
     Due { meta: Box<ObjectMeta>, condition: Option<Condition>, parts: Vec<Chosen> },
     /// Nothing: this was made of it before.
     Done(Box<Object>),
@@ -57,30 +63,59 @@ enum Work {
 impl Completion {
     /// Whether the client should be answered before it is done.
     pub(crate) fn takes_long(&self) -> bool {
-        let Work::Due { parts, .. } = &self.work else { return false };
-        let bytes: u64 = parts.iter().map(|part| part.object.stat.size).sum();
-        parts.len() > 1 && bytes > WAIT_BYTES_MAX
+        let Work::Due { meta, parts, .. } = &self.work else { return false };
+        let bytes: u64 = parts.iter().map(|part| part.size).sum();
+        only_renamed(meta, parts).is_none() && bytes > WAIT_BYTES_MAX
     }
+}
+
+/// The part that the object is, if there is one and nothing else to do than to give it the name.
+fn only_renamed<'a>(meta: &ObjectMeta, parts: &'a [Chosen]) -> Option<&'a Chosen> {
+    match parts {
+        [only] if !lacks_checksum(meta) => Some(only),
+        _ => None,
+    }
+}
+
+/// Whether there is to be a checksum that isn't known yet.
+fn lacks_checksum(meta: &ObjectMeta) -> bool {
+    meta.checksum.as_ref().is_some_and(|saved| saved.value.is_empty())
 }
 
 impl Shelf {
     /// Looks through what is to be made of an upload.
-    pub(crate) fn prepare(&self, input: CompleteMultipartUploadInput) -> S3Result<Completion> {
-        let checksum_expected = given_checksum!(input);
-        let named = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
+    pub(crate) fn prepare(&self, mut input: CompleteMultipartUploadInput) -> S3Result<Completion> {
+        let named = input.multipart_upload.take().and_then(|upload| upload.parts);
+        let named = named.unwrap_or_default();
         let asked = Asked {
-            bucket: input.bucket,
-            key: input.key,
-            upload: input.upload_id,
+            bucket: std::mem::take(&mut input.bucket),
+            key: std::mem::take(&mut input.key),
+            upload: std::mem::take(&mut input.upload_id),
             etag: tag_of_named(&named).unwrap_or_default(),
-            checksum_expected: checksum_expected.as_ref().map(|(_, value)| value.clone()),
+            checksum_expected: given_checksum!(input).map(|(_, value)| value),
         };
+        let done = |object: Object| Work::Done(Box::new(object));
         // Before its conditions, which what was made of it changed.
-        if let Some(object) = self.made_of(&asked)? {
-            return Ok(Completion { asked, work: Work::Done(Box::new(object)) });
-        }
+        let work = match self.made_of(&asked)? {
+            Some(object) => done(object),
+            None => match self.look_through(&asked, &named, &input) {
+                Ok(due) => due,
+                // It may have been made since.
+                Err(error) => done(self.made_of(&asked)?.ok_or(error)?),
+            },
+        };
+        Ok(Completion { asked, work })
+    }
+
+    /// What there is to do to make an object of the parts that are named.
+    fn look_through(
+        &self,
+        asked: &Asked,
+        named: &[CompletedPart],
+        input: &CompleteMultipartUploadInput,
+    ) -> S3Result<Work> {
         let (_, mut meta) = self.need_upload(&asked.bucket, &asked.key, &asked.upload)?;
-        if let Some((algorithm, value)) = &checksum_expected {
+        if let Some((algorithm, value)) = &given_checksum!(input) {
             let saved = meta.checksum.get_or_insert_with(|| SavedChecksum {
                 algorithm: algorithm.name().to_owned(),
                 value: String::new(),
@@ -102,7 +137,7 @@ impl Shelf {
         }
         let mut parts: Vec<Chosen> = Vec::with_capacity(named.len());
         for part in named {
-            let chosen = self.choose(&asked.bucket, &asked.upload, &part)?;
+            let chosen = self.choose(&asked.bucket, &asked.upload, part)?;
             if parts.last().is_some_and(|last| last.number >= chosen.number) {
                 return Err(s3_error!(
                     InvalidPartOrder,
@@ -112,18 +147,21 @@ impl Shelf {
             parts.push(chosen);
         }
         let (_, but_last) = parts.split_last().expect("there is a part");
-        if but_last.iter().any(|part| part.object.stat.size < PART_BYTES_MIN) {
+        if but_last.iter().any(|part| part.size < PART_BYTES_MIN) {
             return Err(s3_error!(
                 EntityTooSmall,
                 "Your proposed upload is smaller than the minimum allowed size"
             ));
         }
-        let size: u64 = parts.iter().map(|part| part.object.stat.size).sum();
+        let size: u64 = parts.iter().map(|part| part.size).sum();
         let announced = input.mpu_object_size.and_then(|size| u64::try_from(size).ok());
         if announced.is_some_and(|announced| announced != size) {
             return Err(s3_error!(InvalidRequest, "The parts are not as long as was announced."));
         }
-        Ok(Completion { asked, work: Work::Due { meta: Box::new(meta), condition, parts } })
+        let saved = meta.checksum.take();
+        meta.checksum = saved.map(|saved| checksum_of(saved, &parts)).transpose()?;
+        check_expected(&meta, asked.checksum_expected.as_deref())?;
+        Ok(Work::Due { meta: Box::new(meta), condition, parts })
     }
 
     /// What is under the key, if it was made of this upload, of the parts that are named.
@@ -153,17 +191,31 @@ impl Shelf {
             saved.is_some_and(|saved| saved.algorithm == algorithm.name() && saved.value == value)
         });
         if is_tag_right && is_checksum_right {
-            Ok(Chosen { number, object })
+            let Object { stat, meta } = object;
+            let (version, size) = (stat.version, stat.size);
+            Ok(Chosen { number, version, size, checksum: meta.checksum })
         } else {
             Err(invalid())
         }
     }
 
-    /// Makes the object, if it isn't there yet; blocks.
-    pub(crate) fn complete(
+    /// Completes an upload once no other request is about to, and once it has its turn if it takes long. What was
+    /// begun on the pool goes on to its end though nobody waits for it any longer.
+    pub(crate) async fn complete_alone(
         &self,
         completion: Completion,
     ) -> S3Result<CompleteMultipartUploadOutput> {
+        let alone = self.completing.alone(&completion.asked.upload).await;
+        let takes_long = completion.takes_long();
+        let work = move |shelf: &Shelf| {
+            let _alone = alone;
+            shelf.complete(completion)
+        };
+        if takes_long { self.run_long(work).await } else { self.run(work).await }
+    }
+
+    /// Makes the object, if it isn't there yet; blocks. Requires: nobody else does so meanwhile.
+    fn complete(&self, completion: Completion) -> S3Result<CompleteMultipartUploadOutput> {
         let Completion { asked, work } = completion;
         let object = match work {
             Work::Done(object) => *object,
@@ -171,10 +223,12 @@ impl Shelf {
                 // While this waited for its turn.
                 Some(object) => object,
                 None => {
+                    // Or it was, and replaced: nothing is written anew in vain.
+                    drop(self.hold_both(&asked)?);
                     let made = self.make(&asked, *meta, condition, &parts);
-                    // What another request to complete the same made may have stood in the way.
-                    let made_meanwhile = |error| self.made_of(&asked)?.ok_or(error);
-                    made.and_then(Object::of).or_else(made_meanwhile)?
+                    // It may show though a sync after that failed.
+                    let shows = |error| self.made_of(&asked)?.ok_or(error);
+                    made.and_then(Object::of).or_else(shows)?
                 }
             },
         };
@@ -208,21 +262,17 @@ impl Shelf {
         meta.key.clear();
         meta.etag = Some(asked.etag.clone());
         meta.upload = Some(asked.upload.clone());
-        let saved = meta.checksum.take();
-        let composite = saved.map(|saved| composite(saved, parts)).transpose()?;
-        match parts {
-            [only] if composite.as_ref().is_none_or(|saved| saved.is_composite) => {
-                meta.checksum = composite;
-                self.rename_part(asked, only, condition, &meta)
-            }
-            _ => self.join_parts(asked, parts, condition, meta, composite),
+        match only_renamed(&meta, parts) {
+            Some(part) => self.rename_part(asked, part, condition, &meta),
+            None => self.join_parts(asked, parts, condition, meta),
         }
     }
 
-    /// Whether there still are the bucket and the upload. Requires: the gate is held, so that they stay.
-    fn need_both(&self, asked: &Asked) -> S3Result<()> {
-        self.need_bucket(&asked.bucket)?;
-        self.need_upload(&asked.bucket, &asked.key, &asked.upload).map(|_| ())
+    /// Has the bucket and the upload stay until the gate is let go, if they are still there.
+    fn hold_both(&self, asked: &Asked) -> S3Result<RwLockReadGuard<'_, ()>> {
+        let gate = self.hold_bucket(&asked.bucket)?;
+        self.need_upload(&asked.bucket, &asked.key, &asked.upload)?;
+        Ok(gate)
     }
 
     fn rename_part(
@@ -232,26 +282,24 @@ impl Shelf {
         condition: Option<Condition>,
         meta: &ObjectMeta,
     ) -> S3Result<Stat> {
-        check_expected(meta, asked.checksum_expected.as_deref())?;
-        let part = &part.object.stat;
         let options = CopyOptions {
             condition,
             source_condition: Some(Condition::Version(part.version)),
             attributes: Some(encode(meta)),
             ..CopyOptions::default()
         };
+        let from = layout::part(&asked.bucket, &asked.upload, part.number);
         let name = layout::object(&asked.bucket, &asked.key);
-        let _gate = self.gate.read();
-        self.need_both(asked)?;
-        self.files.rename(&part.name, &name, options).map_err(|error| {
+        let renamed = self.files.rename_holding(&from, &name, options, || self.hold_both(asked));
+        renamed.map_err(|error| {
             // Which of the two conditions it was, the error doesn't say.
-            match self.files.stat(&part.name) {
+            match self.files.stat(&from) {
                 Ok(now) if now.as_ref().map(|now| now.version) != Some(part.version) => {
                     part_changed()
                 }
                 _ => failed(error),
             }
-        })
+        })?
     }
 
     fn join_parts(
@@ -260,24 +308,24 @@ impl Shelf {
         parts: &[Chosen],
         condition: Option<Condition>,
         mut meta: ObjectMeta,
-        composite: Option<SavedChecksum>,
     ) -> S3Result<Stat> {
         // A checksum of the whole is computed on the way.
-        let mut hasher = composite
+        let mut hasher = meta
+            .checksum
             .as_ref()
-            .filter(|saved| !saved.is_composite)
+            .filter(|saved| saved.value.is_empty())
             .and_then(|saved| saved.algorithm.parse().ok())
             .map(Hasher::new);
-        let size = parts.iter().map(|part| part.object.stat.size).sum();
+        let size = parts.iter().map(|part| part.size).sum();
         let options =
             WriteOptions { condition, size: Some(size), md5: true, ..WriteOptions::default() };
         let name = layout::object(&asked.bucket, &asked.key);
         let mut writer = self.files.writer(&name, options).map_err(failed)?;
         for part in parts {
-            let stat = &part.object.stat;
-            let reader = self.files.reader(&stat.name, ReadOptions::default()).map_err(failed)?;
+            let name = layout::part(&asked.bucket, &asked.upload, part.number);
+            let reader = self.files.reader(&name, ReadOptions::default()).map_err(failed)?;
             let reader = reader
-                .filter(|reader| reader.stat().version == stat.version)
+                .filter(|reader| reader.stat().version == part.version)
                 .ok_or_else(part_changed)?;
             for chunk in reader {
                 let chunk = chunk.map_err(failed)?;
@@ -287,15 +335,12 @@ impl Shelf {
                 writer.write(&chunk).map_err(failed)?;
             }
         }
-        meta.checksum = match (composite, hasher) {
-            (Some(saved), Some(hasher)) => Some(SavedChecksum { value: hasher.finish(), ..saved }),
-            (composite, _) => composite,
-        };
+        if let (Some(saved), Some(hasher)) = (&mut meta.checksum, hasher) {
+            saved.value = hasher.finish();
+        }
         check_expected(&meta, asked.checksum_expected.as_deref())?;
         writer.set_attributes(encode(&meta)).map_err(failed)?;
-        let _gate = self.gate.read();
-        self.need_both(asked)?;
-        writer.commit().map_err(|error: Error| failed(error))
+        commit(writer, || self.hold_both(asked))
     }
 }
 
@@ -314,27 +359,31 @@ fn part_changed() -> s3s::S3Error {
     s3_error!(InvalidPart, "A part was changed meanwhile.")
 }
 
-/// The checksum of an object by those of its parts, where that is how it is made.
-fn composite(saved: SavedChecksum, parts: &[Chosen]) -> S3Result<SavedChecksum> {
+/// The checksum of an object by those of its parts. Without a value where they don't tell it.
+fn checksum_of(saved: SavedChecksum, parts: &[Chosen]) -> S3Result<SavedChecksum> {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     if !saved.is_composite {
-        return Ok(saved);
+        return Ok(match parts {
+            [Chosen { checksum: Some(own), .. }] if own.algorithm == saved.algorithm => own.clone(),
+            _ => saved,
+        });
     }
     let missing = || s3_error!(InvalidPart, "A part came without the checksum of the upload.");
     let algorithm: Algorithm = saved.algorithm.parse().map_err(|()| missing())?;
     let mut hasher = Hasher::new(algorithm);
     for part in parts {
-        let own = part.object.meta.checksum.as_ref();
+        let own = part.checksum.as_ref();
         let own = own.filter(|own| own.algorithm == saved.algorithm).ok_or_else(missing)?;
         hasher.update(&STANDARD.decode(&own.value).map_err(|_| missing())?);
     }
     Ok(SavedChecksum { value: format!("{}-{}", hasher.finish(), parts.len()), ..saved })
 }
 
-/// Compares the checksum of the whole with what the client expects, if it does.
+/// Compares the checksum of the whole, once it is known, with what the client expects, if it does.
 fn check_expected(meta: &ObjectMeta, expected: Option<&str>) -> S3Result<()> {
-    let (Some(saved), Some(expected)) = (&meta.checksum, expected) else { return Ok(()) };
+    let known = meta.checksum.as_ref().filter(|saved| !saved.value.is_empty());
+    let (Some(saved), Some(expected)) = (known, expected) else { return Ok(()) };
     let plain = |value: &str| value.split('-').next().unwrap_or("").to_owned();
     if plain(&saved.value) == plain(expected) {
         return Ok(());
@@ -363,8 +412,12 @@ pub(super) mod tests {
         (dir, shelf)
     }
 
-    fn begin(shelf: &Shelf, parts: &[&[u8]]) {
-        let meta = ObjectMeta { key: "k".to_owned(), ..ObjectMeta::default() };
+    pub(crate) fn begin(shelf: &Shelf, parts: &[&[u8]]) {
+        begin_with(shelf, ObjectMeta::default(), parts);
+    }
+
+    fn begin_with(shelf: &Shelf, meta: ObjectMeta, parts: &[&[u8]]) {
+        let meta = ObjectMeta { key: "k".to_owned(), ..meta };
         let options = WriteOptions { attributes: encode(&meta), ..WriteOptions::default() };
         shelf.note(&layout::upload("b", UPLOAD), options).unwrap();
         for (number, part) in (1..).zip(parts) {
@@ -393,7 +446,7 @@ pub(super) mod tests {
         input
     }
 
-    fn completion(shelf: &Shelf) -> Completion {
+    pub(crate) fn completion(shelf: &Shelf) -> Completion {
         shelf.prepare(asked(shelf)).unwrap()
     }
 
@@ -455,6 +508,143 @@ pub(super) mod tests {
             assert_eq!(refused(of_another), "NoSuchUpload");
             put(&shelf, &layout::object("b", "k"), b"another");
             assert_eq!(refused(named), "NoSuchUpload");
+        }
+    }
+
+    /// A client that reset its connection and asked again, and again, had as many copies of the object written
+    /// at once as turns are given.
+    #[test]
+    fn upload_is_written_anew_once_at_a_time() {
+        use std::sync::Arc;
+        use std::time::Duration;
+        use tallybook::Resources;
+        use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
+        use tallybook::vfs::{MemoryFileSystem, SystemClock};
+        use tallybook_files::{CreateOptions, FileStore, OpenOptions, resource_options};
+
+        let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+        let clock = Arc::new(SystemClock::default());
+        let resources = Resources::with(resource_options(), Arc::new(fs.clone()), clock).unwrap();
+        let (create, options) = (CreateOptions::default(), OpenOptions::default());
+        let files = FileStore::create_with("/files", create, options, resources).unwrap();
+        let shelf = Shelf::over(files.clone(), "b");
+        let large = vec![7; PART_BYTES_MIN as usize];
+        begin(&shelf, &[&large, b"last"]);
+        let dues = [(); 3].map(|()| completion(&shelf));
+        let of_bucket = |_: &str, path: &std::path::Path| path.starts_with("/files/buckets");
+        let slow = Fault::delay(Duration::from_millis(2)).class(OperationClass::Reads);
+        fs.fail_at(0, slow.only(of_bucket).sticky());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let tasks = dues.map(|due| {
+            let shelf = shelf.clone();
+            runtime.spawn(async move { shelf.complete_alone(due).await })
+        });
+        let mut most = 0;
+        runtime.block_on(async {
+            while !tasks.iter().all(|task| task.is_finished()) {
+                most = most.max(files.totals().uploading_bytes);
+                tokio::task::yield_now().await;
+            }
+        });
+        let size = PART_BYTES_MIN + 4;
+        assert!(most > 0 && most <= size, "{most}");
+        let object = shelf.object("b", "k").unwrap().unwrap();
+        assert_eq!(object.stat.size, size);
+        for task in tasks {
+            let done = runtime.block_on(task).unwrap().unwrap();
+            assert_eq!(done.e_tag, Some(object.tag()));
+        }
+        files.close().unwrap();
+    }
+
+    /// A request that had waited for another found the upload gone only after it had read a part, and told that
+    /// the part was changed.
+    #[test]
+    fn upload_whose_object_was_replaced_meanwhile_is_not_made_again() {
+        let large = vec![7; PART_BYTES_MIN as usize];
+        for parts in [&[&b"only"[..]][..], &[&large, b"last"]] {
+            let (_dir, shelf) = begun(parts);
+            let (late, first) = (completion(&shelf), completion(&shelf));
+            shelf.complete(first).unwrap();
+            put(&shelf, &layout::object("b", "k"), b"newer");
+            let refused = shelf.complete(late).unwrap_err();
+            assert_eq!(refused.code().as_str(), "NoSuchUpload");
+            assert_eq!(shelf.files.read(&layout::object("b", "k")).unwrap().unwrap(), b"newer");
+        }
+    }
+
+    /// A long completion was answered 200, and had the 412 in its body.
+    #[test]
+    fn condition_that_does_not_hold_is_told_before_anything_is_done() {
+        let (_dir, shelf) = begun(&[b"only"]);
+        put(&shelf, &layout::object("b", "k"), b"before");
+        let condition = Some(s3s::dto::ETagCondition::Any);
+        let conditional =
+            CompleteMultipartUploadInput { if_none_match: condition, ..asked(&shelf) };
+        let refused = shelf.prepare(conditional).err().unwrap();
+        assert_eq!(refused.code().as_str(), "PreconditionFailed");
+    }
+
+    fn crc(value: &str) -> Option<SavedChecksum> {
+        let (algorithm, value) = ("CRC64NVME".to_owned(), value.to_owned());
+        Some(SavedChecksum { algorithm, value, is_composite: false })
+    }
+
+    /// One with a checksum of the whole, as the AWS CLI has uploads, was written anew, however large it was, and
+    /// without a turn.
+    #[test]
+    fn single_part_whose_checksum_is_known_only_changes_its_name() {
+        use tallybook_files::{CreateOptions, FileStore, OpenOptions};
+
+        let dir = tempfile::tempdir().unwrap();
+        // Nothing is freed by itself.
+        let options = OpenOptions { background: false, ..OpenOptions::default() };
+        let files = FileStore::create(dir.path(), CreateOptions::default(), options).unwrap();
+        let shelf = Shelf::over(files, "b");
+        let meta = ObjectMeta { checksum: crc(""), ..ObjectMeta::default() };
+        begin_with(&shelf, meta, &[]);
+        let known = ObjectMeta { checksum: crc("rosUhgp5mIg="), ..ObjectMeta::default() };
+        let attributes = encode(&known);
+        let options = WriteOptions { attributes, md5: true, ..WriteOptions::default() };
+        let name = layout::part("b", UPLOAD, 1);
+        let part = shelf.files.write(&name, b"123456789", options).unwrap();
+        let wrong = Some("AAAAAAAAAAA=".to_owned());
+        let wrong = CompleteMultipartUploadInput { checksum_crc64nvme: wrong, ..asked(&shelf) };
+        assert_eq!(shelf.prepare(wrong).err().unwrap().code().as_str(), "BadDigest");
+        let done = shelf.complete(completion(&shelf)).unwrap();
+        assert_eq!(done.checksum_crc64nvme.as_deref(), Some("rosUhgp5mIg="));
+        let object = shelf.object("b", "k").unwrap().unwrap();
+        assert_eq!(object.meta.checksum, known.checksum);
+        assert_eq!(object.stat.written_at_ms, part.written_at_ms);
+        assert_eq!(shelf.files.totals().dead_bytes, 0);
+    }
+
+    #[test]
+    fn large_part_that_has_to_be_read_for_its_checksum_takes_long() {
+        let takes_long =
+            |size, of_upload: Option<SavedChecksum>, of_part: Option<SavedChecksum>| {
+                let parts = vec![Chosen { number: 1, version: 1, size, checksum: of_part }];
+                let checksum = of_upload.map(|saved| checksum_of(saved, &parts).unwrap());
+                let meta = Box::new(ObjectMeta { checksum, ..ObjectMeta::default() });
+                let text = String::new;
+                let asked = Asked {
+                    bucket: text(),
+                    key: text(),
+                    upload: text(),
+                    etag: text(),
+                    checksum_expected: None,
+                };
+                Completion { asked, work: Work::Due { meta, condition: None, parts } }.takes_long()
+            };
+        let other = crc("AA==").map(|saved| SavedChecksum { algorithm: "CRC32".into(), ..saved });
+        for (of_upload, of_part, is_read) in [
+            (crc(""), None, true),
+            (crc(""), other, true),
+            (crc(""), crc("rosUhgp5mIg="), false),
+            (None, None, false),
+        ] {
+            assert_eq!(takes_long(WAIT_BYTES_MAX + 1, of_upload.clone(), of_part.clone()), is_read);
+            assert!(!takes_long(WAIT_BYTES_MAX, of_upload, of_part));
         }
     }
 

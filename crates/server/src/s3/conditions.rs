@@ -96,7 +96,8 @@ pub(crate) fn of_header(headers: &HeaderMap, name: HeaderName) -> S3Result<Optio
     headers.get(name).map(parse).transpose()
 }
 
-/// What the file store is to check when a write commits. `current` is what is there now.
+/// What the file store is to check when a write commits, unless `current`, which is what is there now, fails it
+/// already.
 pub(crate) fn for_write(
     if_match: Option<&ETagCondition>,
     if_none_match: Option<&ETagCondition>,
@@ -104,7 +105,10 @@ pub(crate) fn for_write(
 ) -> S3Result<Option<Condition>> {
     match (if_match, if_none_match) {
         (None, None) => Ok(None),
-        (None, Some(ETagCondition::Any)) => Ok(Some(Condition::Absent)),
+        (None, Some(ETagCondition::Any)) => match current()? {
+            None => Ok(Some(Condition::Absent)),
+            Some(_) => Err(precondition_failed()),
+        },
         (Some(tags), None) => match current()? {
             None => Err(s3_error!(NoSuchKey, "The specified key does not exist.")),
             Some(object) if is_named(tags, &object) => {

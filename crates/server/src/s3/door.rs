@@ -25,6 +25,7 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use tallybook_files::FileStore;
 
 use super::guards::check_guards;
+use super::protocol::Counted;
 use super::query::{Query, check_names};
 use super::refusal::Refusal;
 use super::shelf::Shelf;
@@ -160,6 +161,10 @@ impl Door {
             Ok(body) => body,
             Err(refusal) => return self.refuse(&refusal),
         };
+        let share = Arc::new(share);
+        if is_post {
+            parts.extensions.insert(Counted { in_flight: share.clone(), told: told.clone() });
+        }
         let request = Request::from_parts(parts, s3s::Body::http_body(body));
         let answered = self.service.call(request).await;
         if told.is_taken() {
@@ -285,7 +290,7 @@ fn hold(
 fn to_body(
     body: s3s::Body,
     link: &Rc<Link>,
-    share: Share,
+    share: Arc<Share>,
     memory: Option<Arc<Share>>,
     is_post: bool,
 ) -> Body {
@@ -297,7 +302,7 @@ fn to_body(
     let pieces = Box::new(Answered {
         body,
         link: link.clone(),
-        held: std::iter::once(Arc::new(share)).chain(memory).collect(),
+        held: std::iter::once(share).chain(memory).collect(),
         is_document: is_post && length.is_none(),
         is_begun: false,
     });
@@ -452,7 +457,7 @@ mod tests {
         let shares = (in_flight.try_take(1).unwrap(), memory.try_take(100_000).unwrap());
         let body = s3s::Body::from(Bytes::from(vec![0; 100_000]));
         let link = Rc::new(Link::default());
-        let body = to_body(body, &link, shares.0, Some(Arc::new(shares.1)), false);
+        let body = to_body(body, &link, Arc::new(shares.0), Some(Arc::new(shares.1)), false);
         let Body::Sized(mut pieces, 100_000) = body else { panic!("the length is known") };
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let Poll::Ready(Some(Ok(piece))) = pieces.poll_next(&mut cx) else { panic!("no piece") };

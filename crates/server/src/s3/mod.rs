@@ -8,6 +8,7 @@
 mod layout;
 mod meta;
 mod failure;
+mod alone;
 mod shelf;
 // How bytes come and go.
 mod checks;

@@ -2,7 +2,7 @@
 //!
 //! 1. An upload is a note with the object's metadata; each part is a hidden file.
 //! 2. Completing (`completion`) writes the parts behind one another as the object, which shows in one step, then takes
-//!    the note away, then the parts. A single part only changes its name.
+//!    the note away, then the parts. A single part only changes its name, where its bytes need not be read.
 //! 3. A kill before the object shows leaves the upload as it was, to be completed again; a kill after it
 //!    leaves parts whose note is gone, or a stale upload, which the sweeper takes.
 //! 4. An upload whose note was left is known in memory, at a start by its object, before anything can come

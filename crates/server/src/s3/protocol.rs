@@ -1,5 +1,7 @@
 //! What S3 asks, each handed to the shelf. What isn't here answers 501.
 
+use std::sync::Arc;
+
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
@@ -8,6 +10,22 @@ use super::checks::refuse_unknown_checksums;
 use super::failure::panicked;
 use super::objects::refuse_unknown;
 use super::shelf::Shelf;
+use super::taken::Told;
+use crate::admission::Share;
+
+/// What a request counts as, which is in its extensions.
+#[derive(Clone)]
+pub(super) struct Counted {
+    pub(super) in_flight: Arc<Share>,
+    pub(super) told: Arc<Told>,
+}
+
+impl Counted {
+    /// The request in flight, and its memory, for as long as this is held.
+    fn hold(&self) -> (Arc<Share>, Option<Share>) {
+        (self.in_flight.clone(), self.told.memory())
+    }
+}
 
 /// Answers with what the shelf does on the pool.
 macro_rules! on_pool {
@@ -289,17 +307,20 @@ impl S3 for Shelf {
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         refuse_unknown_checksums(&request.headers)?;
-        let completion = self.run(move |shelf| shelf.prepare(request.input)).await?;
-        let shelf = self.clone();
+        let S3Request { input, extensions, .. } = request;
+        let completion = self.run(move |shelf| shelf.prepare(input)).await?;
         if !completion.takes_long() {
-            return shelf.run(move |shelf| shelf.complete(completion)).await.map(S3Response::new);
+            return self.complete_alone(completion).await.map(S3Response::new);
         }
         // The answer begins at once and blanks follow, so that no client gives up, though it may have to wait
-        // for its turn; an error then comes in the body, as with S3.
-        let task =
-            tokio::spawn(
-                async move { shelf.run_long(move |shelf| shelf.complete(completion)).await },
-            );
+        // for its turn; an error then comes in the body, as with S3. A client that goes away ends only the
+        // answer: what is done for it counts until it is done.
+        let shelf = self.clone();
+        let held = extensions.get().map(Counted::hold);
+        let task = tokio::spawn(async move {
+            let _held = held;
+            shelf.complete_alone(completion).await
+        });
         let done = async move { task.await.map_err(panicked)? };
         let output = CompleteMultipartUploadOutput {
             future: Some(Box::pin(done)),

@@ -13,6 +13,7 @@ use tallybook_files::{
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
+use super::alone::Completing;
 use super::failure::{failed, panicked};
 use super::layout;
 use super::meta::{BucketMeta, Object, ObjectMeta, decode, encode};
@@ -33,6 +34,8 @@ pub(crate) struct Shelf {
     pub(crate) memory: Arc<Quota>,
     /// Uploads whose object was made and whose note is still there.
     completed: Arc<Mutex<HashSet<String>>>,
+    /// Uploads that are being completed.
+    pub(super) completing: Arc<Completing>,
     /// What moves many bytes inside the store takes a turn, or there would be no thread for the rest.
     turns: Arc<Semaphore>,
 }
@@ -41,8 +44,8 @@ impl Shelf {
     /// Requires: `pool_threads` is what each pool has on which its work is done.
     pub(crate) fn new(files: FileStore, memory: Arc<Quota>, pool_threads: usize) -> Shelf {
         let turns = Arc::new(Semaphore::new((pool_threads / 2).max(1)));
-        let (gate, completed) = (Arc::default(), Arc::default());
-        Shelf { files, gate, memory, completed, turns }
+        let (gate, completed, completing) = (Arc::default(), Arc::default(), Arc::default());
+        Shelf { files, gate, memory, completed, completing, turns }
     }
 
     /// The same, for a request that may have of the memory what its client may.
@@ -264,10 +267,99 @@ impl Shelf {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::path::Path;
+    use std::sync::{OnceLock, mpsc};
     use std::time::Duration;
 
+    use hyper::{HeaderMap, Method, Uri};
+    use s3s::S3Request;
+    use s3s::dto::*;
+    use tallybook::Resources;
+    use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
+    use tallybook::vfs::{ManualClock, MemoryFileSystem};
+    use tallybook_files::{CreateOptions, Durability, OpenOptions, resource_options};
+
+    use super::super::completion::tests::{UPLOAD, begin, completion};
+    use super::super::meta::Rule;
     use super::*;
+
+    fn request<T>(input: T) -> S3Request<T> {
+        S3Request {
+            input,
+            method: Method::PUT,
+            uri: Uri::default(),
+            headers: HeaderMap::new(),
+            extensions: Default::default(),
+            credentials: None,
+            region: None,
+            service: None,
+            trailing_headers: None,
+        }
+    }
+
+    /// A put held the gate while its chunks were synced, and a completion waited to write: from then on nothing
+    /// was committed anywhere until a disk had done.
+    #[test]
+    fn gate_is_held_for_no_sync() {
+        static GATE: OnceLock<Arc<RwLock<()>>> = OnceLock::new();
+        let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+        let clock = Arc::new(ManualClock::at_ms(1_000_000));
+        let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
+        let durability = Durability::Sync;
+        let options = OpenOptions { durability, background: false, ..OpenOptions::default() };
+        let create = CreateOptions::default();
+        let files = FileStore::create_with("/files", create, options, resources).unwrap();
+        let shelf = Shelf::over(files, "b");
+        GATE.set(shelf.gate.clone()).unwrap();
+        let is_held = |_: &str, _: &Path| GATE.get().is_some_and(|gate| gate.is_locked());
+        let seen = Fault::delay(Duration::ZERO).class(OperationClass::Syncs);
+        fs.fail_at(0, seen.only(is_held).sticky());
+
+        let of = || ("b".to_owned(), "k".to_owned());
+        let large = vec![7; 5 << 20];
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (bucket, key) = of();
+            let put = PutObjectInput { bucket, key, ..PutObjectInput::default() };
+            shelf.put_object(request(put)).await.unwrap();
+            let source =
+                || CopySource::Bucket { bucket: "b".into(), key: "k".into(), version_id: None };
+            let (bucket, key) = ("b".to_owned(), "copy".to_owned());
+            let copy = CopyObjectInput::builder().bucket(bucket).key(key).copy_source(source());
+            shelf.copy_object(request(copy.build().unwrap())).unwrap();
+            let rule = Rule { expire_days: Some(1), ..Rule::default() };
+            shelf.set_bucket("b", |meta| meta.lifecycle = vec![rule.clone()]).unwrap();
+
+            let (bucket, key) = of();
+            let begun = CreateMultipartUploadInput { bucket, key, ..Default::default() };
+            let begun = shelf.create_upload(request(begun)).unwrap();
+            let upload = begun.upload_id.unwrap();
+            let part = UploadPartInput::builder().bucket("b".into()).key("k".into());
+            let part = part.upload_id(upload.clone()).part_number(1).build().unwrap();
+            shelf.upload_part(request(part)).await.unwrap();
+            let part = UploadPartCopyInput::builder().bucket("b".into()).key("k".into());
+            let part = part.upload_id(upload.clone()).part_number(2).copy_source(source());
+            shelf.upload_part_copy(part.build().unwrap()).await.unwrap();
+            shelf.end_upload("b", &upload).unwrap();
+
+            for parts in [&[&b"only"[..]][..], &[&large, b"last"]] {
+                begin(&shelf, parts);
+                shelf.complete_alone(completion(&shelf)).await.unwrap();
+            }
+            begin(&shelf, &[b"only"]);
+        });
+        for key in ["k", "copy"] {
+            assert!(shelf.unlink(&layout::object("b", key)).unwrap());
+        }
+        shelf.delete_bucket("b").unwrap();
+        assert!(shelf.files.stat(&layout::upload("b", UPLOAD)).unwrap().is_none());
+        assert_eq!(fs.fired(), 0, "{:?}", fs.last_fired());
+        // It would have been seen.
+        let _gate = shelf.gate.read();
+        shelf.unlink_all("\0").unwrap();
+        shelf.files.write("file", b"", tallybook_files::WriteOptions::default()).unwrap();
+        assert!(fs.fired() > 0);
+    }
 
     /// Joins of large uploads had all threads of the pool, and nothing of S3 was answered until they were done.
     #[test]

@@ -1092,6 +1092,62 @@ fn others_are_answered_while_long_parts_are_copied() {
     });
 }
 
+/// Its request in flight was given back with the answer that nobody took, and its memory, though it had both
+/// until it was done: a client that went away and came again had any number of them.
+#[test]
+fn completion_whose_client_went_away_counts_until_it_is_done() {
+    let (fs, files, slow) = slow_files(Duration::from_millis(4));
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { in_flight_max: 1, ..Limits::default() };
+    let options = ServerOptions { limits, ..options() };
+    let door = Door::open_with(dir.path(), files.clone(), anonymous(), options);
+    // The request before may not have been counted out yet.
+    let ask = |method: &str, target: &str, body: &[u8]| {
+        loop {
+            let answer = door.ask(method, target, &[], body);
+            if answer.0 != 503 {
+                assert_eq!(answer.0, 200, "{method} {target}");
+                return answer;
+            }
+        }
+    };
+    ask("PUT", "/bucket", b"");
+    let begun = String::from_utf8(ask("POST", "/bucket/k?uploads", b"").2).unwrap();
+    let id = begun.split_once("<UploadId>").unwrap().1.split_once('<').unwrap().0;
+    let (mut listed, part) = (String::new(), bytes(1, 33 << 20));
+    for number in 1..=2 {
+        let target = format!("/bucket/k?partNumber={number}&uploadId={id}");
+        let (_, head, _) = ask("PUT", &target, &part);
+        let tag = etag_of(&head);
+        listed
+            .push_str(&format!("<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>"));
+    }
+    let body = format!("<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>");
+    fs.fail_at(0, slow);
+    loop {
+        let mut stream = TcpStream::connect(door.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!(
+            "POST /bucket/k?uploadId={id} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n{body}",
+            door.address,
+            body.len()
+        );
+        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        if &status == b"HTTP/1.1 200" {
+            break;
+        }
+    }
+    let note = format!("\0s3/u/bucket/{id}");
+    assert!(files.stat(&note).unwrap().is_some());
+    while door.status("HEAD", "/bucket/k", b"") == 503 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(files.stat(&note).unwrap().is_none(), "it was not counted");
+    ask("HEAD", "/bucket/k", b"");
+}
+
 /// With less, each write of a file was answered 503, and clients tried for ever.
 #[test]
 fn memory_for_bodies_is_enough_for_a_write_of_a_file() {
