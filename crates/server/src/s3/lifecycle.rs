@@ -2,6 +2,8 @@
 //!
 //! A sweep unlinks objects that are due by their bucket's rules, ends uploads that are stale or were completed,
 //! and takes parts whose upload is gone. An object is due at the first midnight (UTC) after so many days, as in S3.
+//!
+//! Rules that were replaced, or whose bucket was, take nothing more. By those that came meanwhile the next sweep goes.
 
 use std::ops::ControlFlow;
 
@@ -210,6 +212,13 @@ impl Shelf {
     }
 }
 
+/// A bucket, and its rules as they were when it had this version.
+struct Ruled {
+    name: String,
+    version: u64,
+    rules: Vec<Rule>,
+}
+
 /// A sweep under way. Its methods answer `Break` when it is to stop.
 struct Sweep<'a> {
     shelf: &'a Shelf,
@@ -221,22 +230,27 @@ struct Sweep<'a> {
 
 impl Sweep<'_> {
     fn run(&mut self) -> S3Result<ControlFlow<()>> {
-        let mut buckets: Vec<(String, BucketMeta)> = Vec::new();
+        let mut buckets = Vec::new();
         self.shelf.each(layout::BUCKETS, None, |entry| {
             if let ListEntry::File(stat) = entry {
                 let name = stat.name[layout::BUCKETS.len()..].to_owned();
-                buckets.push((name, decode(&stat.attributes)?));
+                let BucketMeta { lifecycle } = decode(&stat.attributes)?;
+                buckets.push(Ruled { name, version: stat.version, rules: lifecycle });
             }
             Ok(())
         })?;
-        for (bucket, meta) in &buckets {
-            if self.sweep_objects(bucket, &meta.lifecycle)?.is_break()
-                || self.sweep_uploads(bucket, &meta.lifecycle)?.is_break()
-            {
+        for bucket in &buckets {
+            if self.sweep_objects(bucket)?.is_break() || self.sweep_uploads(bucket)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         self.sweep_parts()
+    }
+
+    /// Whether a bucket still has the rules that were read.
+    fn holds(&self, bucket: &Ruled) -> S3Result<bool> {
+        let stat = self.shelf.files.stat(&layout::bucket(&bucket.name)).map_err(failed)?;
+        Ok(stat.is_some_and(|stat| stat.version == bucket.version))
     }
 
     /// Visits the files with this prefix until the sweep is to stop.
@@ -256,12 +270,13 @@ impl Sweep<'_> {
         })
     }
 
-    fn sweep_objects(&mut self, bucket: &str, rules: &[Rule]) -> S3Result<ControlFlow<()>> {
-        let base = layout::objects(bucket);
+    fn sweep_objects(&mut self, bucket: &Ruled) -> S3Result<ControlFlow<()>> {
+        let base = layout::objects(&bucket.name);
         let expires = |rule: &&Rule| rule.expire_days.is_some() || rule.expire_at_ms.is_some();
-        for rule in rules.iter().filter(|rule| rule.is_enabled).filter(expires) {
+        for rule in bucket.rules.iter().filter(|rule| rule.is_enabled).filter(expires) {
             let swept = self.each_file(&format!("{base}{}", rule.prefix), |sweep, stat| {
-                if !rule.expires(&stat.name[base.len()..], &stat, sweep.now_ms) {
+                let is_due = rule.expires(&stat.name[base.len()..], &stat, sweep.now_ms);
+                if !is_due || !sweep.holds(bucket)? {
                     return Ok(());
                 }
                 // What was put under the key since the listing stays.
@@ -281,33 +296,38 @@ impl Sweep<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn sweep_uploads(&mut self, bucket: &str, rules: &[Rule]) -> S3Result<ControlFlow<()>> {
-        let base = layout::uploads(bucket);
+    fn sweep_uploads(&mut self, bucket: &Ruled) -> S3Result<ControlFlow<()>> {
+        let base = layout::uploads(&bucket.name);
         let mut stale = Vec::new();
         let listed = self.each_file(&base, |sweep, stat| {
             let key = decode::<super::meta::ObjectMeta>(&stat.attributes)?.key;
-            let by_rules = rules
-                .iter()
-                .filter(|rule| rule.is_enabled && key.starts_with(&rule.prefix))
-                .filter_map(|rule| rule.abort_upload_days);
-            let days_max = sweep.upload_days_max;
-            let days = by_rules.chain([days_max]).min().unwrap_or(days_max);
+            let is_as_old_as = |days: u32| {
+                sweep.now_ms >= stat.written_at_ms.saturating_add(u64::from(days) * DAY_MS)
+            };
             let upload = &stat.name[base.len()..];
-            let is_old =
-                sweep.now_ms >= stat.written_at_ms.saturating_add(u64::from(days) * DAY_MS);
-            if is_old || sweep.shelf.is_made(bucket, &key, upload) {
-                stale.push(upload.to_owned());
+            let is_due_anyway = is_as_old_as(sweep.upload_days_max)
+                || sweep.shelf.is_made(&bucket.name, &key, upload);
+            let ends = |rule: &Rule| {
+                rule.is_enabled
+                    && key.starts_with(&rule.prefix)
+                    && rule.abort_upload_days.is_some_and(is_as_old_as)
+            };
+            if is_due_anyway || bucket.rules.iter().any(ends) {
+                stale.push((upload.to_owned(), is_due_anyway));
             }
             Ok(())
         })?;
         if listed.is_break() {
             return Ok(listed);
         }
-        for upload in stale {
-            self.shelf.end_upload_note(bucket, &upload)?;
+        for (upload, is_due_anyway) in stale {
+            if !is_due_anyway && !self.holds(bucket)? {
+                continue;
+            }
+            self.shelf.end_upload_note(&bucket.name, &upload)?;
             self.swept.uploads += 1;
             // What a stop leaves of the parts, the next sweep takes.
-            let parts = layout::parts(bucket, &upload);
+            let parts = layout::parts(&bucket.name, &upload);
             let ended =
                 self.each_file(&parts, |sweep, stat| sweep.shelf.unlink(&stat.name).map(|_| ()))?;
             if ended.is_break() {
@@ -450,5 +470,40 @@ mod tests {
         assert_eq!(stopped, Swept { objects: 6, parts: 2, ..Swept::default() });
         let rest = shelf.sweep(late_ms, 7, &|| false).unwrap();
         assert_eq!(rest, Swept { parts: 3, ..Swept::default() });
+    }
+
+    /// A sweep went by the rules that it had read at first: what somebody who saw it had them taken away to keep
+    /// was deleted nevertheless.
+    #[test]
+    fn rules_that_are_taken_away_during_a_sweep_take_nothing_more() {
+        let (_dir, shelf) = Shelf::with_bucket("b");
+        let rule = Rule {
+            is_enabled: true,
+            expire_days: Some(1),
+            abort_upload_days: Some(1),
+            ..Rule::default()
+        };
+        for key in 0..10 {
+            let name = layout::object("b", &key.to_string());
+            shelf.files.write(&name, b"x", WriteOptions::default()).unwrap();
+        }
+        shelf.note(&layout::upload("b", "11"), WriteOptions::default()).unwrap();
+        let first = shelf.files.stat(&layout::object("b", "0")).unwrap().unwrap();
+        let late_ms = first.changed_at_ms + 3 * DAY_MS;
+        // With the third object, and after the last.
+        for (at, left) in [(3, 8), (9, 0)] {
+            shelf.set_bucket("b", |meta| meta.lifecycle = vec![rule.clone()]).unwrap();
+            let asked = std::cell::Cell::new(0);
+            let take_away = || {
+                asked.set(asked.get() + 1);
+                if asked.get() == at {
+                    shelf.delete_lifecycle("b").unwrap();
+                }
+                false
+            };
+            let swept = shelf.sweep(late_ms, 7, &take_away).unwrap();
+            assert_eq!(swept.uploads, 0, "{at}");
+            assert_eq!(keys(&shelf, &layout::objects("b")).len(), left, "{at}");
+        }
     }
 }
