@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::ops::RangeInclusive;
 
 use s3s::dto::{
     AbortMultipartUploadInput, CopyPartResult, CreateMultipartUploadInput,
@@ -141,11 +142,9 @@ impl Shelf {
         input: UploadPartCopyInput,
     ) -> S3Result<UploadPartCopyOutput> {
         let range = input.copy_source_range.as_deref().map(source_range).transpose()?;
-        let is_short = matches!(
-            range,
-            Some(s3s::dto::Range::Int { first, last: Some(last) }) if last - first < WAIT_BYTES_MAX
-        );
-        let work = move |shelf: &Shelf| shelf.copy_part(&input, range.as_ref());
+        let is_short =
+            range.as_ref().is_some_and(|range| range.end() - range.start() < WAIT_BYTES_MAX);
+        let work = move |shelf: &Shelf| shelf.copy_part(&input, range);
         // How long a source is of which no range is named, isn't known yet.
         if is_short { self.run(work).await } else { self.run_long(work).await }
     }
@@ -153,7 +152,7 @@ impl Shelf {
     fn copy_part(
         &self,
         input: &UploadPartCopyInput,
-        range: Option<&s3s::dto::Range>,
+        range: Option<RangeInclusive<u64>>,
     ) -> S3Result<UploadPartCopyOutput> {
         let number = part_number(input.part_number)?;
         let of = (&*input.bucket, &*input.key, &*input.upload_id);
@@ -165,9 +164,20 @@ impl Shelf {
             if_modified_since: input.copy_source_if_modified_since.clone(),
             if_unmodified_since: input.copy_source_if_unmodified_since.clone(),
         };
+        let asked = range
+            .as_ref()
+            .map(|range| s3s::dto::Range::Int { first: *range.start(), last: Some(*range.end()) });
         let (_, _, reader) = self.open_checked(&bucket, &key, |source| {
             conditions.check_source(source)?;
-            Ok(range)
+            let size = source.stat.size;
+            // A part that is shorter than was asked for would be missed only in the object.
+            if range.as_ref().is_some_and(|range| *range.end() >= size) {
+                return Err(s3_error!(
+                    InvalidArgument,
+                    "Range specified is not valid for source object of size: {size}"
+                ));
+            }
+            Ok(asked.as_ref())
         })?;
         let options = WriteOptions { md5: true, ..WriteOptions::default() };
         let name = layout::part(of.0, of.2, number);
@@ -361,9 +371,12 @@ impl Shelf {
     }
 }
 
-fn source_range(text: &str) -> S3Result<s3s::dto::Range> {
-    s3s::dto::Range::parse(text)
-        .map_err(|_| s3_error!(InvalidArgument, "The range is not bytes=first-last."))
+/// The bytes of a source that are copied, of which both ends are named, as S3 has it.
+fn source_range(text: &str) -> S3Result<RangeInclusive<u64>> {
+    match s3s::dto::Range::parse(text) {
+        Ok(s3s::dto::Range::Int { first, last: Some(last) }) => Ok(first..=last),
+        _ => Err(s3_error!(InvalidArgument, "The range is not bytes=first-last.")),
+    }
 }
 
 #[cfg(test)]

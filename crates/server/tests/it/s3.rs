@@ -976,6 +976,29 @@ fn part_that_was_copied_has_the_checksum_of_its_upload() {
     }
 }
 
+/// What is beyond its source was left out, and the part was shorter than was asked for.
+#[test]
+fn part_beyond_its_source_is_refused() {
+    let (_dir, door) = serving();
+    door.status("PUT", "/bucket", b"");
+    door.status("PUT", "/bucket/from", b"0123456789");
+    let id = begin_upload(&door);
+    let copy = |range: &str| {
+        let target = format!("/bucket/k?partNumber=1&uploadId={id}");
+        let range = format!("x-amz-copy-source-range: bytes={range}");
+        let headers = ["x-amz-copy-source: /bucket/from", &range];
+        let (status, _, said) = door.ask("PUT", &target, &headers, b"");
+        (status, String::from_utf8(said).unwrap())
+    };
+    for range in ["2-10", "10-10", "0-", "-3", "4-2", "0-1,3-4"] {
+        let (status, said) = copy(range);
+        assert!(status == 400 && said.contains("InvalidArgument"), "{range}: {status} {said}");
+        let parts = door.ask("GET", &format!("/bucket/k?uploadId={id}"), &[], b"").2;
+        assert!(!String::from_utf8(parts).unwrap().contains("<PartNumber>"), "{range}");
+    }
+    assert_eq!(copy("2-9").0, 200);
+}
+
 #[test]
 fn uploads_end_with_their_bucket_though_another_of_its_name_is_made() {
     let (_dir, door) = serving();
