@@ -1,15 +1,22 @@
 //! Buckets: made, listed, taken away when empty.
 
-use s3s::dto::{Bucket, CreateBucketInput, ListBucketsOutput, Owner};
-use s3s::{S3Result, s3_error};
+use s3s::dto::{Bucket, CreateBucketInput, ListBucketsInput, ListBucketsOutput, Owner};
+use s3s::{S3Error, S3Result, s3_error};
 use tallybook_files::{
     Condition, Durability, Error, ListEntry, ListOptions, UnlinkOptions, WriteOptions,
 };
 
 use super::failure::failed;
 use super::layout;
+use super::listing::{decode_token, encode_token};
 use super::meta::{BucketMeta, encode, timestamp};
 use super::shelf::Shelf;
+use crate::files::in_slices;
+
+/// Most buckets of a page, as in S3. Who asks for none gets all.
+const BUCKETS_OF_PAGE_MAX: usize = 10_000;
+/// Buckets that are asked for at a time.
+const SLICE_ENTRIES: usize = 1000;
 
 /// Whom everything belongs to: there are no users to tell apart.
 pub(crate) const OWNER: &str = "tallybook";
@@ -40,20 +47,38 @@ impl Shelf {
         }
     }
 
-    pub(crate) fn list_buckets(&self) -> S3Result<ListBucketsOutput> {
+    /// The buckets with the prefix that is asked for, in pages if `max-buckets` is.
+    pub(crate) fn list_buckets(&self, input: &ListBucketsInput) -> S3Result<ListBucketsOutput> {
+        let limit = match input.max_buckets {
+            None => usize::MAX,
+            Some(max) => match usize::try_from(max) {
+                Ok(max @ 1..=BUCKETS_OF_PAGE_MAX) => max,
+                _ => return Err(s3_error!(InvalidArgument, "max-buckets is 1 to 10,000.")),
+            },
+        };
+        let token = input.continuation_token.as_deref().filter(|token| !token.is_empty());
+        let options = ListOptions {
+            prefix: layout::bucket(input.prefix.as_deref().unwrap_or("")),
+            after: token.map(decode_token).transpose()?.as_deref().map(layout::bucket),
+            limit,
+            ..ListOptions::default()
+        };
+        let name_of = |name: &str| name.strip_prefix(layout::BUCKETS).unwrap_or(name).to_owned();
         let mut buckets = Vec::new();
-        self.each(layout::BUCKETS, None, |entry| {
+        let list = |options| self.files.list(options).map_err(failed);
+        let next = in_slices(SLICE_ENTRIES, list, options, |entry| {
             if let ListEntry::File(stat) = entry {
-                let name = stat.name.strip_prefix(layout::BUCKETS).map(str::to_owned);
+                let name = Some(name_of(&stat.name));
                 let creation_date = Some(timestamp(stat.written_at_ms));
                 buckets.push(Bucket { name, creation_date, ..Bucket::default() });
             }
-            Ok(())
+            Ok::<_, S3Error>(true)
         })?;
         Ok(ListBucketsOutput {
             buckets: Some(buckets),
+            continuation_token: next.map(|name| encode_token(&name_of(&name))),
             owner: Some(owner()),
-            ..ListBucketsOutput::default()
+            prefix: input.prefix.clone(),
         })
     }
 

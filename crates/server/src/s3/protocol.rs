@@ -72,9 +72,9 @@ impl S3 for Shelf {
 
     async fn list_buckets(
         &self,
-        _request: S3Request<ListBucketsInput>,
+        request: S3Request<ListBucketsInput>,
     ) -> S3Result<S3Response<ListBucketsOutput>> {
-        on_pool!(self, Shelf::list_buckets)
+        on_pool!(self, move |shelf| Shelf::list_buckets(shelf, &request.input))
     }
 
     async fn delete_bucket(

@@ -999,6 +999,38 @@ fn part_beyond_its_source_is_refused() {
     assert_eq!(copy("2-9").0, 200);
 }
 
+/// They were passed over: who asked for a page got all buckets, each time.
+#[test]
+fn buckets_are_listed_by_prefix_and_in_pages() {
+    let (_dir, door) = serving();
+    for name in ["/a-1", "/a-2", "/a-3", "/b-1"] {
+        assert_eq!(door.status("PUT", name, b""), 200);
+    }
+    let list = |query: &str| {
+        let (status, _, said) = door.ask("GET", &format!("/?{query}"), &[], b"");
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!(status, 200, "{said}");
+        let of = |name: &str| {
+            let tag = format!("<{name}>");
+            let texts = said.split(&tag).skip(1);
+            texts.map(|text| text.split('<').next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        (of("Name").join(" "), of("Prefix").join(" "), of("ContinuationToken").pop())
+    };
+    let listed = |names: &str, prefix: &str| (names.to_owned(), prefix.to_owned(), None);
+    assert_eq!(list(""), listed("a-1 a-2 a-3 b-1", ""));
+    assert_eq!(list("prefix=a-"), listed("a-1 a-2 a-3", "a-"));
+    assert_eq!(list("prefix=c"), listed("", "c"));
+    assert_eq!(list("max-buckets=4&continuation-token="), listed("a-1 a-2 a-3 b-1", ""));
+    let (names, _, token) = list("max-buckets=2&prefix=a-");
+    assert_eq!(names, "a-1 a-2");
+    let rest = format!("max-buckets=2&prefix=a-&continuation-token={}", token.unwrap());
+    assert_eq!(list(&rest), listed("a-3", "a-"));
+    for query in ["max-buckets=0", "max-buckets=10001", "continuation-token=none"] {
+        assert_eq!(door.status("GET", &format!("/?{query}"), b""), 400, "{query}");
+    }
+}
+
 #[test]
 fn uploads_end_with_their_bucket_though_another_of_its_name_is_made() {
     let (_dir, door) = serving();
