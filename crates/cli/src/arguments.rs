@@ -406,8 +406,9 @@ const LAB_RUN_HELP: &str = "\
 Scales: tiny takes seconds and shows only that all works; small is for a report, on a small machine;
 full takes as long as it takes.
 
-Ctrl-C keeps what is done and draws its report; the same command goes on with what is left. Runs are
-made in turn (A B A B), so leave the machine alone meanwhile. A value that was not written, or a
+Ctrl-C keeps what is done and draws its report; the same command goes on with what is left, and where
+runs go on from one another on a store, with the first of those. Runs are made in turn (A B A B), so
+leave the machine alone meanwhile. A value that was not written, or a
 target that died, makes its run invalid, and the exit code 1.
 
 For rivals, --against names engines (rocksdb, rocksdb-tuned, rocksdb-cached, rocksdb-blob, leveldb,

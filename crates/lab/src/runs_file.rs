@@ -139,10 +139,14 @@ impl RunsFile {
         Ok(runs)
     }
 
+    /// The record of this run, whether or not it counts.
+    pub fn find(&self, name: &RunName) -> Option<&Record> {
+        self.kept.places.get(&name.text()).map(|&at| &self.kept.records[at])
+    }
+
     /// Whether a valid record of this run is there.
     pub fn has(&self, name: &RunName) -> bool {
-        let at = self.kept.places.get(&name.text());
-        at.is_some_and(|&at| self.kept.records[at].outcome.invalid.is_none())
+        self.find(name).is_some_and(|record| record.outcome.invalid.is_none())
     }
 
     /// Writes a record down; it survives the process being killed.

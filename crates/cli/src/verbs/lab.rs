@@ -126,9 +126,14 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
         );
     }
     if summary.interrupted {
-        let left = summary.asked - summary.made - summary.kept;
+        let left = summary.left;
+        let again = left.saturating_sub(summary.asked - summary.made - summary.kept);
+        let again = match again {
+            0 => String::new(),
+            _ => format!(", {again} of them once more: they don't count, or their store is gone"),
+        };
         say(format_args!(
-            "interrupted; the same command goes on with the {left} runs that are left"
+            "interrupted; the same command goes on with the {left} runs that are left{again}"
         ));
         return Ok(Exit::Interrupted);
     }

@@ -11,6 +11,7 @@ mod fingerprints;
 mod server;
 mod stores;
 mod profiles;
+mod sequences;
 pub mod runner;
 mod picks;
 mod planning;

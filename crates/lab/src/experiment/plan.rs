@@ -148,8 +148,9 @@ pub struct PlannedRun {
     /// Memory and durability.
     pub budget: Budget,
     /// Runs with the same value use one store one after another, opened once and filled once, as the
-    /// first of them asks. An interrupted experiment that is gone on with fills it anew; a store of
-    /// files is kept and opened again, so that it grows old over its runs. `None`: a fresh store.
+    /// first of them asks. Where one finds what those before it left, an interrupted experiment that is gone
+    /// on with makes all of them again; a store of files is kept and opened again, so that it grows old over
+    /// its runs. `None`: a fresh store.
     pub shared_store: Option<String>,
     /// Whether a server's profiles are taken meanwhile, for the report.
     pub is_profiled: bool,

@@ -1,13 +1,14 @@
 //! Makes an experiment's runs, and writes down each as soon as it is done.
 //!
-//! 1. Leave out what `runs.jsonl` has already; refuse to add to what another build of a program made.
+//! 1. Leave out what `runs.jsonl` has already, unless its store went on and is gone; refuse to add to what
+//!    another build of a program made.
 //! 2. Refuse, before anything starts, what can't be had here: programs, disk.
 //! 3. Run by run: open, fill, have memory there, load, write the record. One that fails is written down
-//!    as invalid with its reason, its store is thrown away, and the next is made.
+//!    as invalid with its reason, its store is thrown away, and the next is made that doesn't go on from it.
 //! 4. Once all are made, the same with the runs that follow from them.
 //! 5. Stop between any two requests when asked to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use super::Experiment;
 use super::fingerprints::{Fingerprints, PROGRAM};
 use super::plan::PlannedRun;
 use super::profiles;
+use super::sequences::{Left, is_answer};
 use super::stores::{self, Stores};
 pub use super::subject::{Programs, RIVALS_VARIABLE};
 use crate::error::{Error, Result};
@@ -34,6 +36,12 @@ pub const RUNS_FILE: &str = "runs.jsonl";
 const LOCK_FILE: &str = "lab.lock";
 /// Shorter runs aren't profiled: there is too little to sample.
 const PROFILED_MIN: Duration = Duration::from_secs(3);
+
+/// Why a record counts no more whose run is made again.
+const TAKEN_BACK: &str = "its store is gone, and all that was asked of it is asked again of another";
+
+/// Why a run that was to go on from one that failed is none.
+const NOT_MADE: &str = "not made: its store broke";
 
 /// Where and with what runs are made.
 #[derive(Debug, Clone)]
@@ -85,6 +93,8 @@ pub struct Summary {
     pub failed: Vec<String>,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
+    /// Then, how many runs are left. Some of them may have been made: on a store that is gone with the stop.
+    pub left: usize,
 }
 
 /// Makes the runs that `runs.jsonl` lacks. An error means that none could be begun, or that records
@@ -98,24 +108,17 @@ pub fn make(
     let directory = bench.directory;
     fs::create_dir_all(directory).map_err(Error::io(directory.display().to_string()))?;
     let _lock = lock(directory)?;
-    let mut file = RunsFile::open(&directory.join(RUNS_FILE))?;
+    let file = RunsFile::open(&directory.join(RUNS_FILE))?;
     let mut fingerprints = Fingerprints::new(bench.programs);
     refuse_others(experiment, runs, file.records(), &mut fingerprints, directory)?;
-    let mut summary = Summary::default();
-    make_left(experiment, runs, &mut file, &mut fingerprints, &mut summary, bench, watch)?;
-    if summary.failed.is_empty() && !summary.interrupted {
-        let following = experiment.following(runs, file.records());
-        make_left(
-            experiment,
-            &following,
-            &mut file,
-            &mut fingerprints,
-            &mut summary,
-            bench,
-            watch,
-        )?;
+    let mut making =
+        Making { experiment, bench, file, fingerprints, summary: Summary::default(), watch };
+    making.make_left(runs)?;
+    if making.summary.failed.is_empty() && !making.summary.interrupted {
+        let following = experiment.following(runs, making.file.records());
+        making.make_left(&following)?;
     }
-    Ok(summary)
+    Ok(making.summary)
 }
 
 /// Refuses, before anything is touched, a directory whose runs were made by another build of a program than the
@@ -167,60 +170,117 @@ fn refuse_others(
     Ok(())
 }
 
-/// Makes those of the runs that `file` lacks.
-fn make_left(
-    experiment: &dyn Experiment,
-    runs: &[PlannedRun],
-    file: &mut RunsFile,
-    fingerprints: &mut Fingerprints<'_>,
-    summary: &mut Summary,
-    bench: &Bench<'_>,
-    watch: &mut dyn FnMut(&Status<'_>),
-) -> Result<()> {
-    let directory = bench.directory;
-    let left: Vec<&PlannedRun> =
-        runs.iter().filter(|run| !file.has(&run.name(experiment.name()))).collect();
-    summary.asked += runs.len();
-    summary.kept += runs.len() - left.len();
-    if left.is_empty() {
-        return Ok(());
-    }
-    bench.programs.check(&left.iter().map(|run| (*run).clone()).collect::<Vec<_>>())?;
-    stores::check_space(experiment.name(), directory, &left)?;
-    let going_on: Vec<&str> = runs
-        .iter()
-        .filter(|run| file.has(&run.name(experiment.name())))
-        .filter_map(PlannedRun::kept_store)
-        .filter(|store| stores::is_used_later(store, &left))
-        .collect();
-    let mut stores = Stores::new(directory, bench.programs, &going_on)?;
-    let mut estimate = Estimate::default();
-    for (at, run) in left.iter().enumerate() {
-        if bench.stop.load(Ordering::Relaxed) {
-            break;
+/// An experiment under way.
+struct Making<'a> {
+    experiment: &'a dyn Experiment,
+    bench: &'a Bench<'a>,
+    file: RunsFile,
+    fingerprints: Fingerprints<'a>,
+    summary: Summary,
+    watch: &'a mut dyn FnMut(&Status<'_>),
+}
+
+impl<'a> Making<'a> {
+    /// Makes those of the runs that are left.
+    fn make_left(&mut self, runs: &[PlannedRun]) -> Result<()> {
+        let left = self.left(runs);
+        self.summary.asked += runs.len();
+        self.summary.kept += runs.len() - left.runs.len();
+        if left.runs.is_empty() {
+            return Ok(());
         }
-        let began = Instant::now();
-        let time_left = estimate.of(&left[at..]);
-        let mut tell = |stage: Stage<'_>| {
-            let time_left_now = time_left.map(|left| left.saturating_sub(began.elapsed()));
-            watch(&Status { number: at + 1, count: left.len(), run, stage, left: time_left_now });
-        };
-        let fingerprint = fingerprints.of(&run.subject)?;
-        let made = make_one(experiment, run, &left[at + 1..], &mut stores, bench, &mut tell)?;
-        let Some((mut record, error)) = made else { break };
-        record.target_settings.extend(fingerprint.map(|one| (PROGRAM.to_owned(), one)));
-        estimate.learn(run, began.elapsed());
-        file.append(record.clone())?;
-        tell(Stage::Done(&record));
-        match error {
-            Some(Error::Interrupted) => break,
-            Some(error) => summary.failed.push(format!("{}: {error}", run.label())),
-            None => {}
+        let mut stores = self.stores(runs, &left)?;
+        let mut estimate = Estimate::default();
+        let mut begun = BTreeSet::new();
+        let mut broken = BTreeSet::new();
+        for (at, run) in left.runs.iter().enumerate() {
+            if self.bench.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let sequence = left.sequence_of(run);
+            if sequence.is_some_and(|store| begun.insert(store)) {
+                self.take_back(&left.runs[at..], run.shared_store.as_deref())?;
+            }
+            let (number, count) = (at + 1, left.runs.len());
+            if sequence.is_some_and(|store| broken.contains(store)) {
+                let record = not_made(self.experiment, run, stores.root());
+                self.file.append(record.clone())?;
+                self.summary.failed.push(format!("{}: {NOT_MADE}", run.label()));
+                let stage = Stage::Done(&record);
+                (self.watch)(&Status { number, count, run, stage, left: None });
+                continue;
+            }
+            let began = Instant::now();
+            let time_left = estimate.of(&left.runs[at..]);
+            let mut tell = |stage: Stage<'_>| {
+                let left = time_left.map(|left| left.saturating_sub(began.elapsed()));
+                (self.watch)(&Status { number, count, run, stage, left });
+            };
+            let fingerprint = self.fingerprints.of(&run.subject)?;
+            let later = &left.runs[at + 1..];
+            let made = make_one(self.experiment, run, later, &mut stores, self.bench, &mut tell)?;
+            let Some((mut record, error)) = made else { break };
+            record.target_settings.extend(fingerprint.map(|one| (PROGRAM.to_owned(), one)));
+            estimate.learn(run, began.elapsed());
+            self.file.append(record.clone())?;
+            tell(Stage::Done(&record));
+            match error {
+                Some(Error::Interrupted) => break,
+                Some(error) => {
+                    self.summary.failed.push(format!("{}: {error}", run.label()));
+                    broken.extend(sequence);
+                }
+                None => {}
+            }
+            self.summary.made += 1;
         }
-        summary.made += 1;
+        drop(stores);
+        self.summary.interrupted = self.bench.stop.load(Ordering::Relaxed);
+        if self.summary.interrupted {
+            self.summary.left = self.left(runs).runs.len();
+        }
+        Ok(())
     }
-    summary.interrupted = bench.stop.load(Ordering::Relaxed);
-    Ok(())
+
+    fn left<'r>(&self, runs: &'r [PlannedRun]) -> Left<'r> {
+        let is_there = |store: &str| stores::is_kept(self.bench.directory, store);
+        Left::of(runs, self.experiment.name(), &self.file, is_there)
+    }
+
+    /// Where the stores of what is left will be, once all that it takes is there.
+    fn stores(&self, runs: &[PlannedRun], left: &Left<'_>) -> Result<Stores<'a>> {
+        let Bench { directory, programs, .. } = self.bench;
+        programs.check(&left.runs.iter().map(|run| (*run).clone()).collect::<Vec<_>>())?;
+        stores::check_space(self.experiment.name(), directory, &left.runs)?;
+        let going_on: Vec<&str> = runs
+            .iter()
+            .filter(|run| self.file.has(&run.name(self.experiment.name())))
+            .filter_map(PlannedRun::kept_store)
+            .filter(|store| stores::is_used_later(store, &left.runs))
+            .collect();
+        Stores::new(directory, programs, &going_on)
+    }
+
+    /// Has the records of a store's runs that are to be made again count no more: those of the old store and
+    /// of the new one would otherwise stand side by side after an interruption.
+    fn take_back(&mut self, left: &[&PlannedRun], store: Option<&str>) -> Result<()> {
+        for run in left.iter().filter(|run| run.shared_store.as_deref() == store) {
+            let found = self.file.find(&run.name(self.experiment.name()));
+            if let Some(record) = found.filter(|record| is_answer(record)) {
+                let mut record = record.clone();
+                record.outcome.invalid = Some(TAKEN_BACK.to_owned());
+                self.file.append(record)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The record of a run that can't be made, because one before it on its store failed.
+fn not_made(experiment: &dyn Experiment, run: &PlannedRun, directory: &Path) -> Record {
+    let outcome = run::invalid(&Error::Invalid(NOT_MADE.to_owned()));
+    let name = run.name(experiment.name());
+    name.record(BTreeMap::new(), Some(directory), SystemTime::now(), outcome)
 }
 
 /// The record of one run, and what failed. `None`: it was stopped before it began.
@@ -267,6 +327,9 @@ fn make_one(
     }
     let Loaded { outcome, mut error } =
         ran.unwrap_or_else(|error| Loaded { outcome: run::invalid(&error), error: Some(error) });
+    if outcome.invalid.is_some() {
+        held.leave_unfinished();
+    }
     match &run.shared_store {
         _ if error.is_some() => stores.drop_broken(held)?,
         Some(store) if stores::is_used_later(store, later) => stores.keep(store, held),

@@ -31,6 +31,15 @@ pub(super) struct Held {
     directory: PathBuf,
     /// Whether it outlives an interruption.
     is_kept: bool,
+    /// Whether a run on it has to be made once more.
+    is_unfinished: bool,
+}
+
+impl Held {
+    /// Notes that a run on it doesn't count: if it can be kept for it, it is.
+    pub(super) fn leave_unfinished(&mut self) {
+        self.is_unfinished = true;
+    }
 }
 
 /// Those that are open.
@@ -84,7 +93,8 @@ impl<'a> Stores<'a> {
         let opened = opened_and_filled(run, &directory, self.programs, watch);
         match opened {
             Ok((opened, group)) => {
-                Ok(Held { opened, group, directory, is_kept: run.kept_store().is_some() })
+                let is_kept = run.kept_store().is_some();
+                Ok(Held { opened, group, directory, is_kept, is_unfinished: false })
             }
             Err(error) => {
                 remove(&directory)?;
@@ -98,11 +108,13 @@ impl<'a> Stores<'a> {
         self.shared.insert(name.to_owned(), held);
     }
 
-    /// Closes a store in order, and removes it.
+    /// Closes a store in order, and removes it unless it is kept for runs that are to be made once more.
     pub(super) fn close(&mut self, held: Held) -> Result<()> {
         let closed = held.opened.close();
         drop(held.group);
-        remove(&held.directory)?;
+        if !(held.is_kept && held.is_unfinished) {
+            remove(&held.directory)?;
+        }
         closed
     }
 
@@ -128,6 +140,11 @@ impl Drop for Stores<'_> {
         // Unless a kept store is in it.
         let _ = fs::remove_dir(&self.root);
     }
+}
+
+/// Whether a store of files of this name was kept below an experiment's directory.
+pub(super) fn is_kept(directory: &Path, store: &str) -> bool {
+    directory.join(DIRECTORY).join(kept_name(store)).is_dir()
 }
 
 /// The directory of a store that is kept.

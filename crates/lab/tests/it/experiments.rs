@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tallybook_lab::bare::{Bare, BareOptions};
 use tallybook_lab::experiment::runner::{Bench, Programs, Stage, Summary, make, write_report};
 use tallybook_lab::experiment::{Experiment, PlannedRun, Scale, Subject, find, with_repetitions};
+use tallybook_lab::record::Record;
 use tallybook_lab::report::load_records;
+use tallybook_lab::runs_file::{RunsFile, last_of_each};
 use tallybook_lab::spec::{Length, Pace, Spec, Workload};
 use tallybook_lab::{Error, Result};
 
@@ -30,11 +32,15 @@ fn made(experiment: &dyn Experiment, runs: &[PlannedRun], directory: &Path) -> R
     make(experiment, runs, &bench, &mut |_| {})
 }
 
-/// The rivals experiment, short: two workloads that read and one that writes.
+/// The rivals experiment, short: three workloads that read.
 fn few() -> (&'static dyn Experiment, Vec<PlannedRun>) {
+    three([Workload::ReadRandom, Workload::ReadMissing, Workload::HeadRandom])
+}
+
+/// The rivals experiment, short: three workloads on one store.
+fn three(wanted: [Workload; 3]) -> (&'static dyn Experiment, Vec<PlannedRun>) {
     let experiment = find("rivals").unwrap();
     let mut runs = with_repetitions(experiment.runs(Scale::Tiny, &[]).unwrap(), 1);
-    let wanted = [Workload::ReadRandom, Workload::ReadMissing, Workload::Overwrite];
     runs.retain(|run| {
         let is_named_so = run.case["workload"] == run.spec.workload.name();
         wanted.contains(&run.spec.workload) && is_named_so && run.spec.threads == 1
@@ -122,7 +128,7 @@ fn what_is_there_is_not_made_again_and_a_stop_keeps_it() {
     });
     let summary = summary.unwrap();
     assert!(summary.interrupted && summary.failed.is_empty(), "{summary:?}");
-    assert_eq!((lefts[0], summary.made), (None, 1));
+    assert_eq!((lefts[0], summary.made, summary.left), (None, 1, 2));
     assert!(lefts.last().unwrap().is_some() && !stores_left(dir.path()));
     let summary = made(experiment, &runs, dir.path()).unwrap();
     assert_eq!((summary.kept, summary.made), (1, 2));
@@ -132,6 +138,74 @@ fn what_is_there_is_not_made_again_and_a_stop_keeps_it() {
     let report = write_report(experiment, dir.path(), "rerun").unwrap();
     assert_eq!(report.records().len(), 3);
     assert!(report.records().iter().all(|record| record.outcome.invalid.is_none()));
+}
+
+/// When each run of the file that counts began.
+fn counting(directory: &Path) -> Vec<u64> {
+    let records = last_of_each(load_records(&directory.join("runs.jsonl")).unwrap());
+    let counts = |record: &&Record| record.outcome.invalid.is_none();
+    records.iter().filter(counts).map(|record| record.started_at_ms).collect()
+}
+
+/// The rounds of a store that is gone are no beginning for those on another one.
+#[test]
+fn a_store_that_is_written_to_is_measured_from_its_first_run_to_its_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let experiment = find("collection").unwrap();
+    let mut runs = experiment.runs(Scale::Tiny, &[]).unwrap();
+    runs.retain(|run| run.case["collection"] == "on");
+    assert_eq!(runs.len(), 4);
+    // No generator lags behind a closed loop.
+    runs.iter_mut().for_each(|run| run.spec.pace = Pace::Closed);
+    let programs = programs();
+    let stopped_after = |done: usize| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let bench = Bench { directory: dir.path(), programs: &programs, stop: stop.clone() };
+        let summary = make(experiment, &runs, &bench, &mut |status| {
+            if matches!(status.stage, Stage::Done(_)) && status.number == done {
+                stop.store(true, Ordering::Relaxed);
+            }
+        });
+        summary.unwrap()
+    };
+    let summary = stopped_after(1);
+    assert_eq!((summary.made, summary.left), (1, 4), "the one that was made is left too");
+    let first = counting(dir.path());
+    assert_eq!(first.len(), 1);
+    let summary = stopped_after(2);
+    assert_eq!((summary.kept, summary.made, summary.left), (0, 2, 4), "{summary:?}");
+    let summary = made(experiment, &runs, dir.path()).unwrap();
+    assert_eq!((summary.kept, summary.made), (0, 4), "{summary:?}");
+    let last = counting(dir.path());
+    assert!(last.len() == 4 && last.iter().all(|at| *at > first[0]), "{first:?} {last:?}");
+    // One that doesn't count has all of them made again, and a stop leaves none of the old ones beside new ones.
+    let path = dir.path().join("runs.jsonl");
+    let mut lagged = last_of_each(load_records(&path).unwrap()).remove(1);
+    lagged.outcome.invalid = Some("the generator lagged".to_owned());
+    RunsFile::open(&path).unwrap().append(lagged).unwrap();
+    let summary = stopped_after(2);
+    assert_eq!((summary.kept, summary.made), (0, 2), "{summary:?}");
+    assert_eq!(counting(dir.path()).len(), 2);
+    let summary = made(experiment, &runs, dir.path()).unwrap();
+    assert_eq!((summary.kept, summary.made), (0, 4), "{summary:?}");
+    assert_eq!(made(experiment, &runs, dir.path()).unwrap().kept, 4);
+}
+
+#[test]
+fn what_was_to_go_on_from_a_run_that_failed_is_not_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let (experiment, mut runs) =
+        three([Workload::ReadRandom, Workload::Overwrite, Workload::YcsbA]);
+    // It can't be opened.
+    let settings = BTreeMap::from([("speed".to_owned(), "high".to_owned())]);
+    runs[0].subject = Subject::Engine { settings };
+    let apart = PlannedRun { shared_store: None, repetition: 1, ..runs[2].clone() };
+    let summary = made(experiment, &[runs.clone(), vec![apart]].concat(), dir.path()).unwrap();
+    assert_eq!((summary.made, summary.failed.len()), (2, 3), "{summary:?}");
+    assert!(summary.failed[1].contains("not made: its store broke"), "{summary:?}");
+    let records = load_records(&dir.path().join("runs.jsonl")).unwrap();
+    let whys: Vec<bool> = records.iter().map(|one| one.outcome.invalid.is_none()).collect();
+    assert_eq!(whys, [false, false, false, true]);
 }
 
 /// Names of runs don't tell what program made them, so that a second comparison found all of its runs there and
