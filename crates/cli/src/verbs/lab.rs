@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use tallybook_lab::bare::{Bare, BareOptions};
 use tallybook_lab::chart::{Chart as _, Unit, WIDE};
-use tallybook_lab::experiment::runner::{self, Bench, Programs, RUNS_FILE, Stage, Status};
+use tallybook_lab::experiment::runner::{self, Bench, COMMAND_FILE, Programs, RUNS_FILE, Stage, Status};
 use tallybook_lab::experiment::{self, Experiment, Scale, with_repetitions};
 use tallybook_lab::history::{self, Entry};
 use tallybook_lab::limits::{self, Figure, Limit};
@@ -27,9 +27,6 @@ use crate::exit::{Exit, UsageError, say};
 use crate::output::Output;
 use crate::process;
 use crate::serve;
-
-/// Holds the command by which an experiment's runs are made.
-const COMMAND_FILE: &str = "command.txt";
 
 /// Runs one of the laboratory's commands.
 pub(crate) fn lab(arguments: LabArguments) -> anyhow::Result<Exit> {
@@ -99,12 +96,10 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
         None => PathBuf::from("lab-runs").join(format!("{}-{}", experiment.name(), scale.name())),
     };
     let rerun = rerun(experiment, scale, arguments);
-    refuse_other_runs(&directory, experiment, scale)?;
     let stop = process::stop_when_asked()?;
     let programs = programs()?;
-    let bench = Bench { directory: &directory, programs: &programs, stop };
-    runner::check_programs(experiment, &plan, &bench).map_err(usage)?;
-    claim(&directory, &rerun)?;
+    let bench = Bench { directory: &directory, command: &rerun, programs: &programs, stop };
+    runner::check(experiment, &plan, &bench).map_err(usage)?;
     let mut show = Show::new();
     let made = runner::make(experiment, &plan, &bench, &mut |status| show.update(status));
     show.finish();
@@ -138,35 +133,6 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
         return Ok(Exit::Interrupted);
     }
     Ok(Exit::Success)
-}
-
-/// Refuses a directory that holds another experiment's runs, or another scale's, because a report of both would
-/// answer nothing.
-fn refuse_other_runs(
-    directory: &Path,
-    experiment: &dyn Experiment,
-    scale: Scale,
-) -> anyhow::Result<()> {
-    let start = format!("tallybook lab run {} --scale {}", experiment.name(), scale.name());
-    match fs::read_to_string(directory.join(COMMAND_FILE)) {
-        Ok(command) if !command.split_whitespace().take(6).eq(start.split(' ')) => {
-            Err(UsageError(format!(
-                "{} holds the runs of {:?}; give another directory with --out",
-                directory.display(),
-                command.trim()
-            ))
-            .into())
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Makes the directory this experiment's.
-fn claim(directory: &Path, rerun: &str) -> anyhow::Result<()> {
-    let path = directory.join(COMMAND_FILE);
-    fs::create_dir_all(directory)
-        .and_then(|()| fs::write(&path, format!("{rerun}\n")))
-        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The command that makes the runs again, quoted for a shell.

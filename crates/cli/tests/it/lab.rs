@@ -82,15 +82,21 @@ fn servers_are_measured_reported_and_compared() {
     let compared = lab(&["compare", &out, &out]).success();
     assert!(compared.text().contains("operations/s"), "{compared:?}");
     assert!(!compared.text().contains("worse"), "{compared:?}");
-    lab(&["run", "rivals", "--scale", "tiny", "--out", &out]).failure(2, "--out");
+    let holds = "tallybook lab run http-floor --scale tiny --repetitions 1";
+    lab(&["run", "rivals", "--scale", "tiny", "--out", &out]).failure(2, holds);
+    let more = ["run", "http-floor", "--scale", "tiny", "--repetitions", "2", "--out", &out];
+    lab(&more).failure(2, holds);
     // As if all had been made before this program was built anew.
     let runs = dir.beside("floor").join("runs.jsonl");
     let older = fs::read_to_string(&runs).unwrap().replace("\"program\":\"", "\"program\":\"0");
     fs::write(&runs, older).unwrap();
     let command = || fs::read_to_string(dir.beside("floor").join("command.txt")).unwrap();
     let before = command();
-    let anew = ["run", "http-floor", "--scale", "tiny", "--repetitions", "2", "--out", &out];
-    lab(&anew).failure(2, "another build");
+    lab(&arguments).failure(2, "another build");
+    // As if they had been made elsewhere.
+    let elsewhere = fs::read_to_string(&runs).unwrap().replace("\"cpu\":\"", "\"cpu\":\"Not ");
+    fs::write(&runs, elsewhere.replace("\"program\":\"0", "\"program\":\"")).unwrap();
+    lab(&arguments).failure(2, "runs that another machine made (processor: Not ");
     assert_eq!((command(), lines(&out)), (before, 24));
     lab(&["report", &text(&dir.beside("none"))]).failure(1, "none");
 }

@@ -11,7 +11,9 @@ mod fingerprints;
 mod server;
 mod stores;
 mod profiles;
+mod estimate;
 mod sequences;
+mod kept;
 pub mod runner;
 mod picks;
 mod planning;
@@ -107,7 +109,8 @@ mod registry {
         assert!(all().iter().all(|one| error.contains(one.name())), "{error}");
     }
 
-    /// Two runs of one name would be taken for one when the experiment is resumed.
+    /// Two runs of one name would be taken for one when the experiment is resumed, and of two that differ in their
+    /// spec alone the newer is drawn.
     #[test]
     fn every_planned_run_has_a_name_of_its_own_and_a_spec_that_makes_sense() {
         for one in all() {
@@ -117,8 +120,8 @@ mod registry {
                 let mut names = HashSet::new();
                 for run in &runs {
                     run.spec.check().unwrap();
-                    let RunName { case, target, repetition, spec, .. } = run.name(one.name());
-                    let name = format!("{case:?} {target} {repetition} {spec:?}");
+                    let RunName { case, target, repetition, .. } = run.name(one.name());
+                    let name = format!("{case:?} {target} {repetition}");
                     assert!(names.insert(name), "{}: {run:?}", one.name());
                 }
             }

@@ -1,7 +1,7 @@
 //! Makes an experiment's runs, and writes down each as soon as it is done.
 //!
 //! 1. Leave out what `runs.jsonl` has already, unless its store went on and is gone; refuse to add to what
-//!    another build of a program made.
+//!    another command, program or machine made.
 //! 2. Refuse, before anything starts, what can't be had here: programs, disk.
 //! 3. Run by run: open, fill, have memory there, load, write the record. One that fails is written down
 //!    as invalid with its reason, its store is thrown away, and the next is made that doesn't go on from it.
@@ -16,10 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::Experiment;
+use super::estimate::Estimate;
 use super::fingerprints::{Fingerprints, PROGRAM};
+use super::kept;
 use super::plan::PlannedRun;
 use super::profiles;
-use super::sequences::{Left, is_answer};
+use super::sequences::Left;
 use super::stores::{self, Stores};
 pub use super::subject::{Programs, RIVALS_VARIABLE};
 use crate::error::{Error, Result};
@@ -32,13 +34,12 @@ use crate::runs_file::{RunsFile, last_of_each};
 
 /// The records' file in an experiment's directory.
 pub const RUNS_FILE: &str = "runs.jsonl";
+/// Holds the command by which the runs of a directory are made.
+pub const COMMAND_FILE: &str = "command.txt";
 /// Held while an experiment is under way.
 const LOCK_FILE: &str = "lab.lock";
 /// Shorter runs aren't profiled: there is too little to sample.
 const PROFILED_MIN: Duration = Duration::from_secs(3);
-
-/// Why a record counts no more whose run is made again.
-const TAKEN_BACK: &str = "its store is gone, and all that was asked of it is asked again of another";
 
 /// Why a run that was to go on from one that failed is none.
 const NOT_MADE: &str = "not made: its store broke";
@@ -48,6 +49,8 @@ const NOT_MADE: &str = "not made: its store broke";
 pub struct Bench<'a> {
     /// The experiment's directory, which is made if need be.
     pub directory: &'a Path,
+    /// The command that makes its runs, and no other's: it is kept beside them.
+    pub command: &'a str,
     /// What starts targets.
     pub programs: &'a Programs,
     /// Set to stop early; what is done is kept.
@@ -110,7 +113,9 @@ pub fn make(
     let _lock = lock(directory)?;
     let file = RunsFile::open(&directory.join(RUNS_FILE))?;
     let mut fingerprints = Fingerprints::new(bench.programs);
-    refuse_others(experiment, runs, file.records(), &mut fingerprints, directory)?;
+    // Again, now that nobody else can add to them.
+    kept::check(experiment, runs, file.records(), &mut fingerprints, bench)?;
+    kept::claim(bench)?;
     let mut making =
         Making { experiment, bench, file, fingerprints, summary: Summary::default(), watch };
     making.make_left(runs)?;
@@ -121,53 +126,15 @@ pub fn make(
     Ok(making.summary)
 }
 
-/// Refuses, before anything is touched, a directory whose runs were made by another build of a program than the
-/// planned ones would be: a report of both would answer nothing.
-pub fn check_programs(
-    experiment: &dyn Experiment,
-    runs: &[PlannedRun],
-    bench: &Bench<'_>,
-) -> Result<()> {
+/// Refuses, before anything is touched, a directory whose runs another command, program or machine made than
+/// would make the planned ones: a report of both would answer nothing.
+pub fn check(experiment: &dyn Experiment, runs: &[PlannedRun], bench: &Bench<'_>) -> Result<()> {
     let path = bench.directory.join(RUNS_FILE);
     if !path.exists() {
         return Ok(());
     }
     let records = last_of_each(crate::report::load_records(&path)?);
-    let mut fingerprints = Fingerprints::new(bench.programs);
-    refuse_others(experiment, runs, &records, &mut fingerprints, bench.directory)
-}
-
-fn refuse_others(
-    experiment: &dyn Experiment,
-    runs: &[PlannedRun],
-    records: &[Record],
-    fingerprints: &mut Fingerprints<'_>,
-    directory: &Path,
-) -> Result<()> {
-    let mut own: BTreeMap<&str, Vec<Option<String>>> = BTreeMap::new();
-    for run in runs {
-        let fingerprint = fingerprints.of(&run.subject)?;
-        let known = own.entry(&run.target).or_default();
-        if !known.contains(&fingerprint) {
-            known.push(fingerprint);
-        }
-    }
-    let counts = |record: &&Record| {
-        record.experiment == experiment.name() && record.outcome.invalid.is_none()
-    };
-    for record in records.iter().filter(counts) {
-        let made_by = record.target_settings.get(PROGRAM);
-        let is_own = |own: &Option<String>| own.is_none() || own.as_ref() == made_by;
-        if own.get(&*record.target).is_some_and(|known| !known.iter().any(is_own)) {
-            return Err(Error::Invalid(format!(
-                "{} holds runs of {:?} that another build of its program made; give another directory with \
-                 --out, or remove this one",
-                directory.display(),
-                record.target
-            )));
-        }
-    }
-    Ok(())
+    kept::check(experiment, runs, &records, &mut Fingerprints::new(bench.programs), bench)
 }
 
 /// An experiment under way.
@@ -198,9 +165,6 @@ impl<'a> Making<'a> {
                 break;
             }
             let sequence = left.sequence_of(run);
-            if sequence.is_some_and(|store| begun.insert(store)) {
-                self.take_back(&left.runs[at..], run.shared_store.as_deref())?;
-            }
             let (number, count) = (at + 1, left.runs.len());
             if sequence.is_some_and(|store| broken.contains(store)) {
                 let record = not_made(self.experiment, run, stores.root());
@@ -218,10 +182,15 @@ impl<'a> Making<'a> {
             };
             let fingerprint = self.fingerprints.of(&run.subject)?;
             let later = &left.runs[at + 1..];
-            let made = make_one(self.experiment, run, later, &mut stores, self.bench, &mut tell)?;
+            let records = self.file.records();
+            let made =
+                make_one(self.experiment, run, later, records, &mut stores, self.bench, &mut tell)?;
             let Some((mut record, error)) = made else { break };
             record.target_settings.extend(fingerprint.map(|one| (PROGRAM.to_owned(), one)));
             estimate.learn(run, began.elapsed());
+            if sequence.is_some_and(|store| begun.insert(store)) {
+                left.take_back(sequence, at, self.experiment.name(), &mut self.file)?;
+            }
             self.file.append(record.clone())?;
             tell(Stage::Done(&record));
             match error {
@@ -260,20 +229,6 @@ impl<'a> Making<'a> {
             .collect();
         Stores::new(directory, programs, &going_on)
     }
-
-    /// Has the records of a store's runs that are to be made again count no more: those of the old store and
-    /// of the new one would otherwise stand side by side after an interruption.
-    fn take_back(&mut self, left: &[&PlannedRun], store: Option<&str>) -> Result<()> {
-        for run in left.iter().filter(|run| run.shared_store.as_deref() == store) {
-            let found = self.file.find(&run.name(self.experiment.name()));
-            if let Some(record) = found.filter(|record| is_answer(record)) {
-                let mut record = record.clone();
-                record.outcome.invalid = Some(TAKEN_BACK.to_owned());
-                self.file.append(record)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The record of a run that can't be made, because one before it on its store failed.
@@ -283,11 +238,13 @@ fn not_made(experiment: &dyn Experiment, run: &PlannedRun, directory: &Path) -> 
     name.record(BTreeMap::new(), Some(directory), SystemTime::now(), outcome)
 }
 
-/// The record of one run, and what failed. `None`: it was stopped before it began.
+/// The record of one run, and what failed. `None`: it was stopped before it began. `records` are those that are
+/// kept.
 fn make_one(
     experiment: &dyn Experiment,
     run: &PlannedRun,
     later: &[&PlannedRun],
+    records: &[Record],
     stores: &mut Stores<'_>,
     bench: &Bench<'_>,
     tell: &mut dyn FnMut(Stage<'_>),
@@ -308,6 +265,12 @@ fn make_one(
         }
     };
     let settings = held.opened.settings();
+    if let Err(error) = kept::check_version(experiment, run, &settings, records, bench.directory) {
+        // A store of files is left to the version that it is of.
+        held.leave_unfinished();
+        let _ = stores.close(held);
+        return Err(error);
+    }
     // What others, and the filling, left to be written would be written at this run's cost.
     rustix::fs::sync();
     machine::bring_in_memory(&run.spec)?;
@@ -347,7 +310,7 @@ fn make_one(
 pub fn write_report(experiment: &dyn Experiment, directory: &Path, rerun: &str) -> Result<Report> {
     let mut records = crate::report::load_records(&directory.join(RUNS_FILE))?;
     records.retain(|record| record.experiment == experiment.name());
-    let records = last_of_each(records);
+    let records = newest_of_each(last_of_each(records));
     if records.is_empty() {
         let what = format!("{}: it holds no run of {}", directory.display(), experiment.name());
         return Err(Error::Invalid(what));
@@ -358,6 +321,19 @@ pub fn write_report(experiment: &dyn Experiment, directory: &Path, rerun: &str) 
     Ok(report)
 }
 
+/// Of the records of one case, target and repetition the newest: a run that follows from another asks for
+/// something else once that one was made again.
+fn newest_of_each(records: Vec<Record>) -> Vec<Record> {
+    let place = |record: &Record| (record.case.clone(), record.target.clone(), record.repetition);
+    let mut newest: BTreeMap<_, u64> = BTreeMap::new();
+    for record in &records {
+        let at = newest.entry(place(record)).or_default();
+        *at = record.started_at_ms.max(*at);
+    }
+    let is_newest = |record: &Record| newest[&place(record)] == record.started_at_ms;
+    records.into_iter().filter(is_newest).collect()
+}
+
 fn lock(directory: &Path) -> Result<File> {
     let path = directory.join(LOCK_FILE);
     let file = File::create(&path).map_err(Error::io(path.display().to_string()))?;
@@ -365,33 +341,4 @@ fn lock(directory: &Path) -> Result<File> {
         Error::Invalid(format!("{}: another experiment is under way there", directory.display()))
     })?;
     Ok(file)
-}
-
-/// How long runs take, by target and workload, learnt from those that were made.
-#[derive(Debug, Default)]
-struct Estimate {
-    taken: BTreeMap<(String, &'static str), (Duration, u32)>,
-}
-
-impl Estimate {
-    fn learn(&mut self, run: &PlannedRun, taken: Duration) {
-        let key = (run.target.clone(), run.spec.workload.name());
-        let (sum, count) = self.taken.entry(key).or_default();
-        *sum += taken;
-        *count += 1;
-    }
-
-    /// What runs are likely to take; `None` before the first is done.
-    fn of(&self, runs: &[&PlannedRun]) -> Option<Duration> {
-        let (sum, count) = self
-            .taken
-            .values()
-            .fold((Duration::ZERO, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        let mean = sum.checked_div(count)?;
-        let likely = |run: &&PlannedRun| {
-            let known = self.taken.get(&(run.target.clone(), run.spec.workload.name()));
-            known.map_or(mean, |(sum, count)| *sum / *count)
-        };
-        Some(runs.iter().map(likely).sum())
-    }
 }

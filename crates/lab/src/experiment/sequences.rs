@@ -9,9 +9,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{PlannedRun, Subject};
+use crate::error::Result;
 use crate::load::FELL_BEHIND;
 use crate::record::Record;
 use crate::runs_file::RunsFile;
+
+/// Why a record counts no more whose run is made again.
+const TAKEN_BACK: &str =
+    "its store is gone, and all that was asked of it is asked again of another";
 
 /// The runs to be made.
 pub(super) struct Left<'a> {
@@ -52,11 +57,31 @@ impl<'a> Left<'a> {
     pub(super) fn sequence_of(&self, run: &PlannedRun) -> Option<&'a str> {
         self.sequences.get(run.shared_store.as_deref()?).copied()
     }
+
+    /// Has the records of a store's runs, of those left from `at` on, count no more. Called before the first of them is
+    /// written down again: those of the old store and of the new one would stand side by side after an interruption.
+    pub(super) fn take_back(
+        &self,
+        store: Option<&str>,
+        at: usize,
+        experiment: &str,
+        file: &mut RunsFile,
+    ) -> Result<()> {
+        for run in self.runs[at..].iter().filter(|run| run.shared_store.as_deref() == store) {
+            let found = file.find(&run.name(experiment));
+            if let Some(record) = found.filter(|record| is_answer(record)) {
+                let mut record = record.clone();
+                record.outcome.invalid = Some(TAKEN_BACK.to_owned());
+                file.append(record)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Whether a run needs no other in its place: of one whose target fell behind that is what was found out, and it
 /// would be found out again.
-pub(super) fn is_answer(record: &Record) -> bool {
+fn is_answer(record: &Record) -> bool {
     record.outcome.invalid.as_deref().is_none_or(|why| why == FELL_BEHIND)
 }
 

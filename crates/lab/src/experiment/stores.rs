@@ -142,6 +142,12 @@ impl Drop for Stores<'_> {
     }
 }
 
+/// Where the stores of an experiment's directory are, or would be made.
+pub(super) fn place(directory: &Path) -> PathBuf {
+    let root = directory.join(DIRECTORY);
+    if root.is_dir() { root } else { directory.to_owned() }
+}
+
 /// Whether a store of files of this name was kept below an experiment's directory.
 pub(super) fn is_kept(directory: &Path, store: &str) -> bool {
     directory.join(DIRECTORY).join(kept_name(store)).is_dir()

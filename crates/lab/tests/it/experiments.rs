@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tallybook_lab::bare::{Bare, BareOptions};
-use tallybook_lab::experiment::runner::{Bench, Programs, Stage, Summary, make, write_report};
+use tallybook_lab::experiment::runner::{
+    Bench, Programs, Stage, Summary, check, make, write_report,
+};
 use tallybook_lab::experiment::{Experiment, PlannedRun, Scale, Subject, find, with_repetitions};
 use tallybook_lab::record::Record;
 use tallybook_lab::report::load_records;
@@ -28,7 +30,7 @@ fn programs() -> Programs {
 
 fn made(experiment: &dyn Experiment, runs: &[PlannedRun], directory: &Path) -> Result<Summary> {
     let programs = programs();
-    let bench = Bench { directory, programs: &programs, stop: Arc::default() };
+    let bench = Bench { directory, command: "again", programs: &programs, stop: Arc::default() };
     make(experiment, runs, &bench, &mut |_| {})
 }
 
@@ -110,6 +112,15 @@ fn runs_that_follow_from_others_are_made_after_them_and_once() {
     let again = made(experiment, &runs, dir.path()).unwrap();
     let behind = records.iter().filter(|record| record.outcome.invalid.is_some()).count();
     assert_eq!((again.kept, again.made), (4 - behind, behind));
+    // What followed from a rate that was measured before is drawn no more.
+    let mut stale = records[3].clone();
+    stale.spec.pace = Pace::Constant { per_second: 7.0 };
+    stale.started_at_ms -= 1;
+    RunsFile::open(&dir.path().join("runs.jsonl")).unwrap().append(stale).unwrap();
+    let report = write_report(experiment, dir.path(), "again").unwrap();
+    assert_eq!(report.records().len(), 4);
+    let is_stale = |record: &Record| record.spec.pace == Pace::Constant { per_second: 7.0 };
+    assert!(!report.records().iter().any(is_stale));
 }
 
 #[test]
@@ -118,7 +129,8 @@ fn what_is_there_is_not_made_again_and_a_stop_keeps_it() {
     let (experiment, runs) = few();
     let stop = Arc::new(AtomicBool::new(false));
     let programs = programs();
-    let bench = Bench { directory: dir.path(), programs: &programs, stop: stop.clone() };
+    let bench =
+        Bench { directory: dir.path(), command: "again", programs: &programs, stop: stop.clone() };
     let mut lefts = Vec::new();
     let summary = make(experiment, &runs, &bench, &mut |status| {
         lefts.push(status.left);
@@ -155,12 +167,20 @@ fn a_store_that_is_written_to_is_measured_from_its_first_run_to_its_last() {
     let mut runs = experiment.runs(Scale::Tiny, &[]).unwrap();
     runs.retain(|run| run.case["collection"] == "on");
     assert_eq!(runs.len(), 4);
-    // No generator lags behind a closed loop.
-    runs.iter_mut().for_each(|run| run.spec.pace = Pace::Closed);
+    for run in &mut runs {
+        // No generator lags behind a closed loop.
+        run.spec.pace = Pace::Closed;
+        run.options.settle = false;
+    }
     let programs = programs();
     let stopped_after = |done: usize| {
         let stop = Arc::new(AtomicBool::new(false));
-        let bench = Bench { directory: dir.path(), programs: &programs, stop: stop.clone() };
+        let bench = Bench {
+            directory: dir.path(),
+            command: "again",
+            programs: &programs,
+            stop: stop.clone(),
+        };
         let summary = make(experiment, &runs, &bench, &mut |status| {
             if matches!(status.stage, Stage::Done(_)) && status.number == done {
                 stop.store(true, Ordering::Relaxed);
@@ -232,6 +252,44 @@ fn runs_of_another_build_are_not_taken_for_this_ones() {
     assert_eq!(load_records(&runs_dir.join("runs.jsonl")).unwrap().len(), 2);
 }
 
+/// Runs of two machines, or of two commands, were not made in turn.
+#[test]
+fn runs_of_another_machine_or_command_are_not_gone_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let (experiment, runs) = few();
+    made(experiment, &runs[..1], dir.path()).unwrap();
+    let programs = programs();
+    let bench = |command| Bench {
+        directory: dir.path(),
+        command,
+        programs: &programs,
+        stop: Arc::default(),
+    };
+    let refused = |command| {
+        let checked = check(experiment, &runs, &bench(command)).unwrap_err().to_string();
+        let made = make(experiment, &runs, &bench(command), &mut |_| {}).unwrap_err().to_string();
+        assert_eq!(checked, made);
+        assert!(made.contains("--out"), "{made}");
+        made
+    };
+    let error = refused("another");
+    assert!(error.contains("the runs of \"again\""), "{error}");
+    let path = dir.path().join("runs.jsonl");
+    let before = std::fs::read_to_string(&path).unwrap();
+    let mut record: Record = serde_json::from_str(&before).unwrap();
+    let processor = std::mem::replace(&mut record.machine.cpu, "an abacus".to_owned());
+    std::fs::write(&path, serde_json::to_string(&record).unwrap() + "\n").unwrap();
+    let error = refused("again");
+    assert!(error.contains(&format!("processor: an abacus, now {processor}")), "{error}");
+    // A version is told by the target once it is open.
+    std::fs::write(&path, before.replace("\"version\":\"", "\"version\":\"0.")).unwrap();
+    check(experiment, &runs, &bench("again")).unwrap();
+    let error = make(experiment, &runs, &bench("again"), &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("in version 0."), "{error}");
+    assert_eq!(load_records(&path).unwrap().len(), 1);
+    assert!(!stores_left(dir.path()));
+}
+
 #[test]
 fn wrong_data_is_a_failed_run_and_the_others_are_made() {
     let dir = tempfile::tempdir().unwrap();
@@ -291,7 +349,12 @@ fn two_experiments_do_not_share_a_directory_at_once() {
     let (experiment, runs) = few();
     let mut second = None;
     let programs = programs();
-    let bench = Bench { directory: dir.path(), programs: &programs, stop: Arc::default() };
+    let bench = Bench {
+        directory: dir.path(),
+        command: "again",
+        programs: &programs,
+        stop: Arc::default(),
+    };
     make(experiment, &runs[..1], &bench, &mut |_| {
         second.get_or_insert_with(|| made(experiment, &runs, dir.path()));
     })

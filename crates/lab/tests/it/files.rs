@@ -137,7 +137,12 @@ fn kfs_runs_to_a_report_without_any_rival() {
     let experiment = find("kfs").unwrap();
     let runs = experiment.runs(Scale::Tiny, &[]).unwrap();
     let programs = programs();
-    let bench = Bench { directory: dir.path(), programs: &programs, stop: Arc::default() };
+    let bench = Bench {
+        directory: dir.path(),
+        command: "again",
+        programs: &programs,
+        stop: Arc::default(),
+    };
     let summary = make(experiment, &runs, &bench, &mut |_| {}).unwrap();
     assert_eq!((summary.made, summary.failed.len()), (runs.len(), 0), "{summary:?}");
     assert!(!dir.path().join("lab-stores").exists());
@@ -171,7 +176,8 @@ fn a_store_of_files_grows_old_over_an_interruption() {
     assert_eq!(runs.len(), 4);
     let stop = Arc::new(AtomicBool::new(false));
     let programs = programs();
-    let bench = Bench { directory: dir.path(), programs: &programs, stop: stop.clone() };
+    let bench =
+        Bench { directory: dir.path(), command: "again", programs: &programs, stop: stop.clone() };
     let summary = make(experiment, &runs, &bench, &mut |status| {
         if let (2, Stage::Done(_)) = (status.number, status.stage) {
             stop.store(true, Ordering::Relaxed);
@@ -220,7 +226,12 @@ fn a_disk_too_small_for_what_kfs_leaves_is_said_before_the_start() {
     std::fs::create_dir_all(dir.path().join("node_modules/kfs")).unwrap();
     std::fs::write(dir.path().join("node_modules/kfs/package.json"), "{}").unwrap();
     let programs = Programs { kfs: Some(script), ..programs() };
-    let bench = Bench { directory: dir.path(), programs: &programs, stop: Arc::default() };
+    let bench = Bench {
+        directory: dir.path(),
+        command: "again",
+        programs: &programs,
+        stop: Arc::default(),
+    };
     let error = make(experiment, &runs, &bench, &mut |_| {}).unwrap_err();
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
 }
