@@ -1,17 +1,16 @@
 //! The benchmark history: one line of medians for each change that landed, and the chart of them.
 //!
 //! Lines are only ever added, so that a change that made something slower stays visible. Figures of
-//! different machines stand in different lines of the chart's data and are not to be compared.
+//! different machines are not to be compared: each machine has lines of its own in the chart.
 
-use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::chart::{LineChart, Point, Unit};
 use crate::error::{Error, Result};
+use crate::json_lines::JsonLines;
 use crate::record::Record;
 use crate::report::{Measure, Metric, case_name};
 use crate::statistics::median;
@@ -71,49 +70,51 @@ impl Entry {
         })
     }
 
-    /// Adds it to a file of such lines, which is made if need be.
-    pub fn append(&self, path: &Path) -> Result<()> {
-        let mut line = serde_json::to_string(self)
-            .map_err(|error| Error::Invalid(format!("an entry isn't JSON: {error}")))?;
-        line.push('\n');
-        let name = path.display().to_string();
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .map_err(Error::io(name.clone()))?;
-        file.write_all(line.as_bytes()).map_err(Error::io(name))
+    /// Adds it to a file of such lines, which is made if need be, unless it is there: what follows on this may fail
+    /// and be tried again. Answers all of them, oldest first.
+    pub fn append(&self, path: &Path) -> Result<Vec<Entry>> {
+        let (mut lines, mut entries) = JsonLines::open(path)?;
+        if !entries.contains(self) {
+            lines.append(self)?;
+            entries.push(self.clone());
+        }
+        Ok(entries)
     }
 }
 
-/// Every line of a file, oldest first.
-pub fn read(path: &Path) -> Result<Vec<Entry>> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(Error::io(name.clone()))?;
-    let line = |(at, line): (usize, &str)| {
-        serde_json::from_str(line)
-            .map_err(|error| Error::Invalid(format!("{name}, line {}: {error}", at + 1)))
-    };
-    text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(line).collect()
-}
-
-/// CPU time per operation of every row, change by change; rows that most entries lack are in it too.
+/// CPU time per operation of every row, change by change, a line for each machine; rows that most entries lack are in
+/// it too. A row has one colour.
 pub fn chart(entries: &[Entry]) -> LineChart {
-    let mut names: Vec<&String> = Vec::new();
-    for name in entries.iter().flat_map(|entry| entry.rows.keys()) {
-        if !names.contains(&name) {
-            names.push(name);
+    let mut rows: Vec<&String> = Vec::new();
+    let mut machines: Vec<&String> = Vec::new();
+    for entry in entries {
+        rows.extend(entry.rows.keys());
+        machines.push(&entry.machine);
+    }
+    for names in [&mut rows, &mut machines] {
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(*name));
+    }
+    let mut chart =
+        LineChart::sweep("change", Unit::Count, "CPU per operation", Unit::Microseconds).log_y();
+    for (slot, row) in rows.iter().enumerate() {
+        for machine in &machines {
+            let of_machine = entries.iter().enumerate().filter(|(_, one)| one.machine == **machine);
+            let points: Vec<Point> = of_machine
+                .filter_map(|(at, one)| {
+                    Some(Point::new((at + 1) as f64, one.rows.get(*row)?.cpu_us))
+                })
+                .collect();
+            let name = match machines.len() {
+                1 => (*row).clone(),
+                _ => format!("{row}, {machine}"),
+            };
+            if !points.is_empty() {
+                chart = chart.line_in(slot, name, points);
+            }
         }
     }
-    let chart =
-        LineChart::sweep("change", Unit::Count, "CPU per operation", Unit::Microseconds).log_y();
-    names.into_iter().fold(chart, |chart, name| {
-        let points = entries.iter().enumerate().filter_map(|(at, entry)| {
-            let figures = entry.rows.get(name)?;
-            Some(Point::new((at + 1) as f64, figures.cpu_us))
-        });
-        chart.line(name.clone(), points.collect())
-    })
+    chart
 }
 
 /// What tells the runs of one row from others.
@@ -162,12 +163,33 @@ mod tests {
         let figures = entry.rows["fillrandom, value bytes 100"];
         assert_eq!(figures, Figures { cpu_us: 2.0, per_second: 1e6, runs: 2 });
         assert_eq!(entry.machine, "2 cores of a processor");
-        entry.append(&path).unwrap();
-        entry.append(&path).unwrap();
-        let entries = read(&path).unwrap();
-        assert_eq!(entries, [entry.clone(), entry]);
+        let alone = std::slice::from_ref(&entry);
+        assert_eq!(entry.append(&path).unwrap(), alone);
+        assert_eq!(entry.append(&path).unwrap(), alone, "tried again it is there once");
+        let other = Entry { change: "def it is slower".into(), ..entry.clone() };
+        let entries = other.append(&path).unwrap();
+        assert_eq!(entries, [entry, other]);
         let drawing = chart(&entries).draw(WIDE).standalone("history");
         assert!(drawing.contains("fillrandom"));
         assert!(Entry::new("nothing", &records[2..]).is_err());
+    }
+
+    #[test]
+    fn a_line_goes_from_change_to_change_of_one_machine() {
+        let entry = |machine: &str, cpu_us: f64| Entry {
+            change: "abc".into(),
+            measured_at_ms: 1,
+            machine: machine.into(),
+            rows: [("get".to_owned(), Figures { cpu_us, per_second: 1.0, runs: 3 })].into(),
+        };
+        let entries = [entry("a", 1.0), entry("b", 2.0), entry("a", 1.1), entry("b", 2.1)];
+        let chart = chart(&entries).draw(WIDE).standalone("history");
+        // The title of a line's path.
+        for name in ["get, a", "get, b"] {
+            assert!(chart.contains(&format!(">{name}</title>")), "{chart}");
+        }
+        assert_eq!(chart.matches("class=\"line s0\"").count(), 2, "{chart}");
+        let one = super::chart(&entries[..1]).draw(WIDE).standalone("history");
+        assert!(!one.contains("get, a<"), "{one}");
     }
 }

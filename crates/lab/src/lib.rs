@@ -11,6 +11,7 @@ pub mod keys;
 pub mod spec;
 pub mod record;
 pub mod values;
+pub mod json_lines;
 // The machine and its processes.
 pub mod machine;
 pub mod process;

@@ -6,12 +6,11 @@
 //! was made is among the settings of its target, and looked at by who adds to the file.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::json_lines::JsonLines;
 use crate::machine;
 use crate::record::{Outcome, Record};
 use crate::spec::Spec;
@@ -75,8 +74,7 @@ impl RunName {
 /// An open `runs.jsonl`.
 #[derive(Debug)]
 pub struct RunsFile {
-    file: File,
-    path: String,
+    lines: JsonLines,
     kept: LastOfEach,
 }
 
@@ -111,32 +109,10 @@ impl RunsFile {
     /// Opens the file, or makes it. A last line that was cut off by a kill is dropped; any other line
     /// that is no record is an error.
     pub fn open(path: &Path) -> Result<RunsFile> {
-        let name = path.display().to_string();
-        let mut file = OpenOptions::new()
-            .create(true)
-            .read(true)
-            .append(true)
-            .open(path)
-            .map_err(Error::io(&*name))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(Error::io(&*name))?;
-        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let mut runs = RunsFile { file, path: name, kept: LastOfEach::default() };
-        for (at, line) in bytes[..whole].split(|&byte| byte == b'\n').enumerate() {
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            let record = serde_json::from_slice(line).map_err(|error| {
-                Error::Invalid(format!("{}: line {} is no record: {error}", runs.path, at + 1))
-            })?;
-            runs.kept.keep(record);
-        }
-        match &bytes[whole..] {
-            [] => {}
-            [b'{', ..] => runs.file.set_len(whole as u64).map_err(Error::io(&*runs.path))?,
-            _ => return Err(Error::Invalid(format!("{}: it is no file of runs", runs.path))),
-        }
-        Ok(runs)
+        let (lines, records) = JsonLines::open(path)?;
+        let mut kept = LastOfEach::default();
+        records.into_iter().for_each(|record| kept.keep(record));
+        Ok(RunsFile { lines, kept })
     }
 
     /// The record of this run, whether or not it counts.
@@ -151,10 +127,7 @@ impl RunsFile {
 
     /// Writes a record down; it survives the process being killed.
     pub fn append(&mut self, record: Record) -> Result<()> {
-        let mut line = serde_json::to_vec(&record)
-            .map_err(|error| Error::Invalid(format!("{}: {error}", self.path)))?;
-        line.push(b'\n');
-        self.file.write_all(&line).map_err(Error::io(&*self.path))?;
+        self.lines.append(&record)?;
         self.kept.keep(record);
         Ok(())
     }
@@ -167,6 +140,9 @@ impl RunsFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::io::Write as _;
+
     use super::*;
 
     fn name(repetition: u32) -> RunName {
@@ -206,16 +182,5 @@ mod tests {
         assert!(runs.has(&name(1)));
         let operations = runs.records().iter().map(|record| record.outcome.operations);
         assert_eq!(operations.collect::<Vec<_>>(), [5, 7]);
-    }
-
-    #[test]
-    fn foreign_file_is_refused_and_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("notes.txt");
-        for text in ["dear diary\n", "dear diary", "[]\n{\"experiment\""] {
-            std::fs::write(&path, text).unwrap();
-            assert!(RunsFile::open(&path).is_err(), "{text:?}");
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-        }
     }
 }

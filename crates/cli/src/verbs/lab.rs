@@ -13,7 +13,9 @@ use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use tallybook_lab::bare::{Bare, BareOptions};
 use tallybook_lab::chart::{Chart as _, Unit, WIDE};
-use tallybook_lab::experiment::runner::{self, Bench, COMMAND_FILE, Programs, RUNS_FILE, Stage, Status};
+use tallybook_lab::experiment::runner::{
+    self, Bench, COMMAND_FILE, Programs, RUNS_FILE, Stage, Status,
+};
 use tallybook_lab::experiment::{self, Experiment, Scale, with_repetitions};
 use tallybook_lab::history::{self, Entry};
 use tallybook_lab::limits::{self, Figure, Limit};
@@ -174,9 +176,13 @@ fn compare(baseline: &Path, subject: &Path) -> anyhow::Result<Exit> {
 }
 
 fn add_to_history(runs: &Path, change: &str, file: &Path) -> anyhow::Result<Exit> {
-    Entry::new(change, &records(runs)?)?.append(file)?;
-    let entries = history::read(file)?;
     let chart = file.with_extension("svg");
+    if chart == file {
+        let what =
+            format!("{} is where the chart would go; give --file another name", file.display());
+        return Err(UsageError(what).into());
+    }
+    let entries = Entry::new(change, &records(runs)?)?.append(file)?;
     let drawing = history::chart(&entries).draw(WIDE).standalone("CPU per operation, by change");
     fs::write(&chart, drawing).with_context(|| format!("cannot write {}", chart.display()))?;
     let (file, changes) = (file.display(), entries.len());

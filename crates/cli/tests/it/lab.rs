@@ -99,6 +99,13 @@ fn servers_are_measured_reported_and_compared() {
     lab(&arguments).failure(2, "runs that another machine made (processor: Not ");
     assert_eq!((command(), lines(&out)), (before, 24));
     lab(&["report", &text(&dir.beside("none"))]).failure(1, "none");
+
+    let history = |file: &str| lab(&["history", &out, "--change", "abc", "--file", file]);
+    let drawn = text(&dir.beside("h.svg"));
+    history(&drawn).failure(2, "where the chart would go");
+    assert!(!dir.beside("h.svg").exists());
+    let added = history(&text(&dir.beside("h.jsonl"))).success();
+    assert!(added.stderr.contains("has 1 changes") && dir.beside("h.svg").exists(), "{added:?}");
 }
 
 #[test]

@@ -1,0 +1,105 @@
+//! Files with a value in JSON on each line, only ever added to.
+//!
+//! Invariant: a line that is whole counts, whether or not its end was written; one that a kill cut off counts for
+//! nothing, and nothing is added behind it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Result};
+
+/// An open file of such lines.
+#[derive(Debug)]
+pub struct JsonLines {
+    file: File,
+    name: String,
+}
+
+impl JsonLines {
+    /// Opens the file, or makes it, and reads all of it. A last line that was cut off is dropped; any other that
+    /// can't be read is an error, and the file is left as it was.
+    pub fn open<T: DeserializeOwned>(path: &Path) -> Result<(JsonLines, Vec<T>)> {
+        let name = path.display().to_string();
+        let mut file = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .append(true)
+            .open(path)
+            .map_err(Error::io(&*name))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(Error::io(&*name))?;
+        let mut values = Vec::new();
+        let mut whole_bytes = bytes.len();
+        for (at, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            match serde_json::from_slice(line) {
+                Ok(value) => values.push(value),
+                Err(_) if line.starts_with(b"{") && !line.ends_with(b"\n") => {
+                    whole_bytes -= line.len();
+                }
+                Err(error) => {
+                    return Err(Error::Invalid(format!("{name}, line {}: {error}", at + 1)));
+                }
+            }
+        }
+        if whole_bytes < bytes.len() {
+            file.set_len(whole_bytes as u64).map_err(Error::io(&*name))?;
+        } else if bytes.last().is_some_and(|&byte| byte != b'\n') {
+            file.write_all(b"\n").map_err(Error::io(&*name))?;
+        }
+        Ok((JsonLines { file, name }, values))
+    }
+
+    /// Adds a value; it survives the process being killed.
+    pub fn append<T: Serialize>(&mut self, value: &T) -> Result<()> {
+        let mut line = serde_json::to_vec(value)
+            .map_err(|error| Error::Invalid(format!("{}: {error}", self.name)))?;
+        line.push(b'\n');
+        self.file.write_all(&line).map_err(Error::io(&*self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    use super::*;
+
+    type Line = BTreeMap<String, u32>;
+
+    #[test]
+    fn what_is_added_stands_behind_what_is_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lines.jsonl");
+        for (before, whole) in [
+            ("", ""),
+            ("{\"a\":1}\n", "{\"a\":1}\n"),
+            ("{\"a\":1}\n{\"a\":", "{\"a\":1}\n"),
+            ("{\"a\":1}\n{\"a\":2}", "{\"a\":1}\n{\"a\":2}\n"),
+        ] {
+            fs::write(&path, before).unwrap();
+            let (mut lines, values) = JsonLines::open::<Line>(&path).unwrap();
+            assert_eq!(values.len(), whole.lines().count(), "{before:?}");
+            lines.append(&Line::from([("a".to_owned(), 9)])).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("{whole}{{\"a\":9}}\n"));
+        }
+    }
+
+    #[test]
+    fn a_foreign_file_is_refused_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notes.txt");
+        for text in ["dear diary\n", "dear diary", "[]\n{\"a\":", "{\"a\":\n{\"a\":1}\n"] {
+            fs::write(&path, text).unwrap();
+            assert!(JsonLines::open::<Line>(&path).is_err(), "{text:?}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+}
