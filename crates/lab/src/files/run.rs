@@ -161,7 +161,7 @@ fn watched(
         let seconds = begun.elapsed().as_secs_f64();
         let used = process.usage();
         if asked.is_ok() && options.settle {
-            outcome.settle_s = settle(process);
+            settle(process, SETTLE_MAX, &mut outcome);
         }
         done.store(true, Ordering::Relaxed);
         asked.and_then(|asked| Ok((asked, seconds, used?)))
@@ -201,12 +201,16 @@ fn finish(
     Ok(())
 }
 
-/// Waits until a process does nothing more by itself; how long that took, in seconds.
-fn settle(process: Process) -> f64 {
+/// Waits until a process does nothing more by itself. A run doesn't count whose store goes on: the next would pay
+/// for the rest.
+fn settle(process: Process, longest: Duration, outcome: &mut Outcome) {
     let begun = Instant::now();
     // One that is gone is found out when it is looked at next.
-    let _ = process.wait_until_quiet(SETTLE_MAX);
-    begun.elapsed().as_secs_f64()
+    if let Ok(false) = process.wait_until_quiet(longest) {
+        let what = format!("process {} isn't at rest after {longest:?}", process.id());
+        outcome.invalid = Some(what);
+    }
+    outcome.settle_s = begun.elapsed().as_secs_f64();
 }
 
 /// Has the file system that holds a directory write what it still holds.
@@ -270,6 +274,18 @@ mod tests {
         assert!(name.len() == 40 && name.starts_with("ad"), "{name}");
         assert_ne!(name, file_name(0xad, 8, 1 << 20));
         assert_ne!(name, file_name(0xad, 7, 2 << 20));
+    }
+
+    #[test]
+    fn a_store_that_does_not_come_to_rest_has_its_run_not_count() {
+        let spin = ["-c", "while :; do :; done"];
+        let mut child = std::process::Command::new("sh").args(spin).spawn().unwrap();
+        let mut outcome = Outcome::default();
+        settle(Process::new(child.id()), Duration::from_millis(600), &mut outcome);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(outcome.invalid.unwrap().contains("isn't at rest after 600ms"));
+        assert!(outcome.settle_s >= 0.6);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::cells::{
 use super::{KFS, LEVELDB, LEVELDB_SYNCED, OPERATIONS, OURS, OURS_SYNCED, study};
 use crate::chart::{BarChart, LineChart, Point, StripChart, StripRow, Unit};
 use crate::experiment::picks::{bar_of, median_of, or_dash, text, told};
+use crate::process::QUIET;
 use crate::record::Record;
 use crate::report::{Comparer, Comparison, Measure, Report, Table, p_text};
 use crate::spec::Workload;
@@ -85,16 +86,17 @@ fn how(report: &mut Report) {
              written; an unlinking until it is acknowledged. That the file is gone is looked at \
              afterwards.",
         )
-        .paragraph(
+        .paragraph(&format!(
             "Synced means that a write and an unlinking are acknowledged once they survive power loss; \
              for LevelDB, that the last put or delete syncs the log. Reads follow their write, so they \
              find the page cache warm. Every byte of Tallybook's is hashed (BLAKE3) and checksummed \
              (CRC-32C) on writing and verified on reading; LevelDB verifies its blocks' checksums; KFS \
              verifies nothing. Before each file the file system writes back what it still holds, and \
              after it what the store does by itself is waited for, until its process is quiet for \
-             0.2 s: no store pays for another's work. An interrupted series goes on in the same stores, \
+             {} s: no store pays for another's work. An interrupted series goes on in the same stores, \
              closed and opened again.",
-        );
+            QUIET.as_secs_f64()
+        ));
 }
 
 fn times_section(report: &mut Report, records: &[Record], operation: &str) {
