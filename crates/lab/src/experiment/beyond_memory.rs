@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::picks::{
-    LatencyRow, different, latency_table, median_of, of_case, of_valid, percentile_chart, rate_of,
-    text, times, values_of,
+    LatencyRow, case, different, latency_table, median_of, of_case, of_valid, percentile_chart,
+    rate_of, text, times, values_of,
 };
 use super::planning::{MIB, budget, engine_named, in_turn, run, seed, server};
 use super::rivals::{LMDB_RANDOM, ROCKSDB_CACHED, engines, ratios};
@@ -70,7 +70,7 @@ impl Experiment for BeyondMemory {
     fn report(&self, records: &[Record], rerun: &str) -> Report {
         let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
         let gets: Vec<LatencyRow<'_>> =
-            different(records, |one| (one.case["asked"] == GETS).then(|| one.target.clone()))
+            different(records, |one| (case(one, "asked") == GETS).then(|| one.target.clone()))
                 .into_iter()
                 .map(|target| LatencyRow {
                     records: of_case(records, &[("asked", GETS)])
@@ -200,7 +200,7 @@ fn gets(name: &str, repetition: u32, scale: Scale) -> PlannedRun {
         budget: Budget { cache_bytes: 16 * MIB, ..budget(16 * MIB) },
         shared_store: Some(format!("gets of {name}")),
         memory_bytes_max: memory_bytes,
-        case: case(GETS, memory_bytes),
+        case: asked(GETS, memory_bytes),
         ..run(repetition, &[], engine_named(name), spec)
     }
 }
@@ -226,7 +226,7 @@ fn range(
         pipeline: 16,
         ..spec.clone()
     });
-    let mut case = case(RANGE, memory_bytes);
+    let mut case = asked(RANGE, memory_bytes);
     case.insert("values in".to_owned(), order.to_owned());
     PlannedRun {
         prefill: filled_by,
@@ -246,7 +246,7 @@ fn keys(memory_bytes: Option<u64>, value_bytes: u64) -> u64 {
 }
 
 /// The varied parameters: what is asked, and the bytes of memory.
-fn case(asked: &str, memory_bytes: Option<u64>) -> BTreeMap<String, String> {
+fn asked(asked: &str, memory_bytes: Option<u64>) -> BTreeMap<String, String> {
     let memory = memory_bytes.map(|bytes| ("memory".to_owned(), bytes.to_string()));
     [("asked".to_owned(), asked.to_owned())].into_iter().chain(memory).collect()
 }
@@ -303,6 +303,16 @@ mod tests {
         let told = "1.50 times as many as by fjall, the fastest rival of these runs, with 1.50 times the CPU of \
                     leveldb";
         assert!(summary.contains(told), "{summary}");
+    }
+
+    #[test]
+    fn a_record_that_says_less_is_left_out() {
+        let mut planned = BeyondMemory.runs(Scale::Tiny, &[]).unwrap().remove(0);
+        planned.case.clear();
+        let name = planned.name("beyond-memory");
+        let record = name.record([].into(), None, SystemTime::now(), Outcome::default());
+        let html = BeyondMemory.report(&[record], "rerun").html();
+        assert!(html.contains("These runs give no answer."), "{html}");
     }
 
     #[test]
