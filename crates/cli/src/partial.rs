@@ -5,13 +5,14 @@
 //! is.
 
 use std::fs::{self, File, Metadata, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, bail};
 
+use crate::output::Output;
 use crate::process;
 
 /// The part's path while there is one.
@@ -93,6 +94,44 @@ impl Drop for Partial {
             tracing::warn!(%error, "a part of a file was left behind");
         }
     }
+}
+
+/// Has `copy` write to standard output, or to a file at `path` that is replaced once it has.
+pub(crate) fn deliver(
+    path: Option<&Path>,
+    copy: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    // By these names it is standard output that is meant, and not the file that it may be.
+    let is_output = |path: &&Path| {
+        ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"]
+            .iter()
+            .any(|name| *path == Path::new(name))
+    };
+    match path.filter(|path| !is_output(path)) {
+        Some(path) => replace(path, copy),
+        None => copy(&mut Output::new()),
+    }
+}
+
+fn replace(
+    path: &Path,
+    copy: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let existing = match fs::metadata(path) {
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot write {}", path.display()));
+        }
+    };
+    // A device or a pipe is written to; it can't be replaced.
+    if existing.as_ref().is_some_and(|metadata| !metadata.is_file()) {
+        let mut file = File::options().write(true).open(path)?;
+        return copy(&mut file);
+    }
+    let mut partial = Partial::begin(path, existing.as_ref())?;
+    copy(&mut partial.file)?;
+    partial.finish()
 }
 
 /// Makes a file of a name of its own beside `target`: another process may be writing to the same path, and one

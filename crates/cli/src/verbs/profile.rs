@@ -1,18 +1,15 @@
 //! `profile`: asks a running server for a profile of itself.
 
-use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use clap::ValueEnum;
 
 use crate::admin::Admin;
 use crate::arguments::{ProfileArguments, ProfileFormat};
 use crate::exit::{Exit, UsageError};
-use crate::output::Output;
+use crate::partial::deliver;
 use crate::progress::Countdown;
 
 /// How often the time left is shown.
@@ -30,18 +27,11 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> anyhow::Result<Exit> {
     );
     let admin = Admin::at(&arguments.url, arguments.token_file.as_deref())?;
     let duration = Duration::from_secs(arguments.seconds.into());
-    let profile = fetch_counting_down(admin, page, duration)?;
-    match &arguments.output {
-        Some(path) if path != Path::new("-") => {
-            fs::write(path, &profile)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        _ => {
-            let mut out = Output::new();
-            out.write_all(&profile)?;
-            out.flush()?;
-        }
-    }
+    // Where it goes is looked at before it is taken.
+    deliver(arguments.output.as_deref(), |out| {
+        out.write_all(&fetch_counting_down(admin, page, duration)?)?;
+        Ok(out.flush()?)
+    })?;
     Ok(Exit::Success)
 }
 

@@ -1,5 +1,6 @@
 //! `profile`, and the allocator that only the binary has.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::binary::{Dir, Server, run, tallybook};
@@ -55,6 +56,28 @@ fn every_kind_is_written_to_a_file_in_the_form_of_its_name() {
     let outcome = profile_under_writes(&server, &["cpu", "--format", "pprof", "--full"]);
     // The first field of the form, a message.
     assert_eq!(outcome.success().stdout[0], 0x0a);
+}
+
+#[test]
+fn a_file_is_replaced_by_a_whole_profile_or_left_alone() {
+    let dir = Dir::new();
+    let server = Server::start(&mut Server::command(&dir));
+    let admin = server.admin.clone().unwrap();
+    let profile = |path: &Path| {
+        let path = path.to_str().unwrap();
+        run(tallybook().args(["profile", "locks", &admin, "--seconds", "1", "-o", path]))
+    };
+    let (path, before) = (dir.beside("a.folded"), dir.beside("before.folded"));
+    std::fs::write(&path, "before").unwrap();
+    std::fs::hard_link(&path, &before).unwrap();
+    assert_eq!(profile(&path).success().stdout, b"");
+    assert_ne!(std::fs::read_to_string(&path).unwrap(), "before");
+    assert_eq!(std::fs::read_to_string(&before).unwrap(), "before");
+    server.stop();
+    profile(&before).failure(1, "nothing listens");
+    assert_eq!(std::fs::read_to_string(&before).unwrap(), "before");
+    // Said before anybody is asked.
+    profile(&dir.beside("none/a.svg")).failure(1, "cannot write");
 }
 
 #[test]

@@ -30,6 +30,7 @@ use crate::file_arguments::{
     VerifyFilesArguments, WriteFileArguments,
 };
 use crate::http::{Peer, refusal};
+use crate::partial::deliver;
 use crate::progress::Progress;
 
 /// How long a server may be silent while it is sent to or read from.
@@ -288,7 +289,7 @@ impl FileServer {
             None => 0..stat.size,
         };
         let download = Download::new(self, stat, range);
-        transfer::deliver(command.path.as_deref(), |out| download.copy_to(out))?;
+        deliver(command.path.as_deref(), |out| download.copy_to(out))?;
         Ok(Exit::Success)
     }
 

@@ -1,6 +1,6 @@
 //! `files write` and `files read`: bytes in, bytes out.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,7 @@ use super::{finish, not_found, open, opened, options, print, report};
 use crate::data_dir;
 use crate::exit::{Exit, UsageError};
 use crate::file_arguments::{FileStoreArguments, ReadFileArguments, WriteFileArguments};
-use crate::output::Output;
-use crate::partial::Partial;
+use crate::partial::deliver;
 use crate::progress::Progress;
 
 /// Bytes that are read from a file or pipe at a time.
@@ -103,44 +102,6 @@ pub(super) fn read(
     let reader = store.reader(&command.name, options)?.ok_or_else(|| not_found(&command.name))?;
     deliver(command.path.as_deref(), |out| copy_to(reader, out))?;
     Ok(Exit::Success)
-}
-
-/// Has `copy` write to standard output, or to a file at `path` that is replaced once it has.
-pub(super) fn deliver(
-    path: Option<&Path>,
-    copy: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    // By these names it is standard output that is meant, and not the file that it may be.
-    let is_output = |path: &&Path| {
-        ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"]
-            .iter()
-            .any(|name| *path == Path::new(name))
-    };
-    match path.filter(|path| !is_output(path)) {
-        Some(path) => replace(path, copy),
-        None => copy(&mut Output::new()),
-    }
-}
-
-fn replace(
-    path: &Path,
-    copy: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let existing = match fs::metadata(path) {
-        Ok(metadata) => Some(metadata),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot write {}", path.display()));
-        }
-    };
-    // A device or a pipe is written to; it can't be replaced.
-    if existing.as_ref().is_some_and(|metadata| !metadata.is_file()) {
-        let mut file = File::options().write(true).open(path)?;
-        return copy(&mut file);
-    }
-    let mut partial = Partial::begin(path, existing.as_ref())?;
-    copy(&mut partial.file)?;
-    partial.finish()
 }
 
 fn copy_to(mut reader: Reader, out: &mut dyn Write) -> anyhow::Result<()> {
