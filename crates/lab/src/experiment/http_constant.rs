@@ -8,8 +8,10 @@
 //! memory, as in `http-floor`.
 
 use super::http_floor::{FLOOR, MAP, OURS, VALUE_BYTES, floor_of, map_of};
+use super::kept_rate::{counted, not_kept};
 use super::picks::{
-    LatencyRow, latency, latency_table, median_of, of_case, percentile_chart, text, values_of,
+    LatencyRow, latency, latency_table, median_of, of_case, percent, percentile_chart, text,
+    values_of,
 };
 use super::planning::{MIB, at_rate, budget, in_turn, only_ours, run, seed, server};
 use super::{Experiment, PlannedRun, Scale};
@@ -126,15 +128,21 @@ impl Experiment for HttpConstant {
     }
 }
 
-/// Our p99.9 of a case, beside the floor's and, of gets, the hash map's.
+/// Our p99.9 of a case, beside the floor's and, of gets, the hash map's, and whether the rate was kept.
 fn answer_of(name: &str, sides: &[LatencyRow<'_>; 3]) -> Option<String> {
     let p999 = |row: &LatencyRow<'_>| median_of(&row.records, latency(row.kind, |one| one.p999_ns));
     let [ours, floor, map] = sides;
     let (our_ns, floor_ns) = (p999(ours)?, p999(floor)?);
     let beside_map = p999(map)
         .map_or(String::new(), |map_ns| format!(", {:.2} times the hash map's", our_ns / map_ns));
+    let kept = [(OURS, ours), (FLOOR, floor)].map(|(who, row)| {
+        let share = not_kept(&row.records);
+        share.map(|share| format!("not kept up by {who}, which takes {} of it", percent(share)))
+    });
+    let told: Vec<String> = kept.into_iter().flatten().chain(counted(&ours.records)).collect();
+    let told = if told.is_empty() { String::new() } else { format!(" ({})", told.join("; ")) };
     Some(format!(
-        "{} ({:.2} times the bare server's{beside_map}) for {name}",
+        "{} ({:.2} times the bare server's{beside_map}) for {name}{told}",
         Unit::Nanoseconds.format(our_ns),
         our_ns / floor_ns,
     ))
@@ -146,4 +154,39 @@ fn memtables(record: &Record) -> Option<f64> {
     let puts = record.outcome.kinds.get("put")?.count as f64;
     let entry_bytes = f64::from(record.spec.key_bytes + VALUE_BYTES);
     Some(puts * entry_bytes / memtable_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::kept_rate::tests::took;
+    use crate::record::{KindOutcome, Latency};
+    use crate::spec::Pace;
+
+    /// The report gave latencies at 84 % of the rate, and didn't say that it wasn't the rate.
+    #[test]
+    fn a_rate_that_is_not_kept_is_in_the_answer() {
+        let made = |planned: PlannedRun| {
+            let Pace::Constant { per_second } = planned.spec.pace else { panic!("{planned:?}") };
+            let share = if planned.target == OURS { 0.84 } else { 1.0 };
+            let mut record = took((planned.repetition, 10.0));
+            (record.case, record.target) = (planned.case, planned.target);
+            record.spec = planned.spec;
+            record.outcome.operations = (10.0 * share * per_second) as u64;
+            let latency = Latency { p999_ns: 1_000_000, ..Latency::default() };
+            let count = record.outcome.operations;
+            let kind = KindOutcome { count, latency, ..KindOutcome::default() };
+            let name = if record.case["request"] == "PUT" { "put" } else { "get" };
+            record.outcome.kinds.insert(name.to_owned(), kind);
+            record
+        };
+        let planned = HttpConstant.runs(Scale::Tiny, &[]).unwrap();
+        let records: Vec<Record> = planned.into_iter().map(made).collect();
+        let summary = HttpConstant.report(&records, "again").summary_markdown();
+        let answer = summary.lines().find(|line| line.starts_with("**")).unwrap();
+        assert_eq!(answer.matches("(not kept up by tallybook, which takes 84 % of it)").count(), 4);
+        assert!(!answer.contains("by bare hyper"), "{answer}");
+        let told = |line: &&str| line.contains("| no: not kept up, 84 % of the rate taken |");
+        assert_eq!(summary.lines().filter(told).count(), 4, "{summary}");
+    }
 }

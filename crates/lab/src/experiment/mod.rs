@@ -15,6 +15,7 @@ mod estimate;
 mod sequences;
 mod kept;
 pub mod runner;
+mod kept_rate;
 mod picks;
 mod planning;
 mod stages_over_time;

@@ -1,10 +1,10 @@
 //! Figures picked from records: what tables, charts and answers of experiments are made of.
 //!
 //! Invariant: a run that doesn't count is no figure, but for one whose target could not keep the rate:
-//! where a case has no other, its latency is the finding, and its row says so.
+//! its latency is the finding, and its row says so.
 
+use super::kept_rate::{counted, not_kept, telling};
 use crate::chart::{Bar, LineChart, Unit};
-use crate::load::FELL_BEHIND;
 use crate::record::{KindOutcome, Latency, Record};
 use crate::report::{Table, errors_text, percentile_points, time_points};
 use crate::statistics::{Bootstrap, median};
@@ -45,23 +45,6 @@ pub(super) fn different<T: PartialEq>(
 /// A parameter's value of a record.
 pub(super) fn case<'a>(record: &'a Record, name: &str) -> &'a str {
     record.case.get(name).map_or("", String::as_str)
-}
-
-/// Those that count; where none does, those whose target fell behind.
-pub(super) fn telling<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
-    let reason = |record: &Record| record.outcome.invalid.clone();
-    let counts: Vec<&Record> =
-        records.iter().copied().filter(|record| reason(record).is_none()).collect();
-    if !counts.is_empty() {
-        return counts;
-    }
-    let behind = |record: &&Record| reason(record).as_deref() == Some(FELL_BEHIND);
-    records.iter().copied().filter(behind).collect()
-}
-
-/// Whether the only figures of a case are of a target that could not keep the rate.
-pub(super) fn fell_behind(records: &[&Record]) -> bool {
-    telling(records).iter().any(|record| record.outcome.invalid.is_some())
 }
 
 fn values(records: &[&Record], figure: impl Fn(&Record) -> Option<f64>) -> Vec<f64> {
@@ -153,12 +136,8 @@ pub(super) fn latency_table(rows: &[LatencyRow<'_>]) -> Table {
     rows.iter().filter(|row| !row.records.is_empty()).fold(Table::new(columns), |table, row| {
         let of = |pick| text(Unit::Nanoseconds, median_of(&row.records, latency(row.kind, pick)));
         let told = telling(&row.records);
-        let counts = match (told.first(), fell_behind(&row.records)) {
-            (None, _) => "no: see the raw runs",
-            (_, true) => "no: it can't keep this rate",
-            _ => "yes",
-        };
-        let class = if counts == "yes" { "" } else { "worse" };
+        let counts = counts_text(&row.records);
+        let class = if counts.starts_with("no") { "worse" } else { "" };
         let reached = median_of(&row.records, |record| rate_of(record, row.kind));
         let missed = median_of(&row.records, |record| missed_share(record, row.kind));
         let cpu = median_of(&row.records, |record| Some(record.outcome.cpu_us_per_operation()));
@@ -174,9 +153,24 @@ pub(super) fn latency_table(rows: &[LatencyRow<'_>]) -> Table {
             text(Unit::Share, missed),
         ];
         let failed = have_errors.then(|| errors(row).unwrap_or("0".to_owned()));
-        let last = [text(Unit::Microseconds, cpu), told.len().to_string(), counts.to_owned()];
+        let last = [text(Unit::Microseconds, cpu), told.len().to_string(), counts];
         table.row_in(class, cells.into_iter().chain(failed).chain(last))
     })
+}
+
+/// Whether a case's figures count, and if not, why: a rate that wasn't kept, or no run that tells.
+fn counts_text(records: &[&Record]) -> String {
+    let told = match not_kept(records) {
+        _ if telling(records).is_empty() => return "no: see the raw runs".to_owned(),
+        Some(share) => format!("no: not kept up, {} of the rate taken", percent(share)),
+        None => "yes".to_owned(),
+    };
+    counted(records).map_or(told.clone(), |counted| format!("{told}, {counted}"))
+}
+
+/// A share as a whole number of hundredths, never rounded up: what is missing is the point.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0} %", (100.0 * share).floor())
 }
 
 /// Answers per second of one kind.
@@ -195,7 +189,7 @@ pub(super) fn percentile_chart(rows: &[LatencyRow<'_>]) -> LineChart {
     rows.iter().filter(|row| !row.records.is_empty()).fold(
         LineChart::percentiles("latency from when due"),
         |chart, row| {
-            let points = percentile_points(row.records.iter().copied(), row.kind);
+            let points = percentile_points(telling(&row.records), row.kind);
             chart.line(row.name.clone(), points)
         },
     )
@@ -216,23 +210,8 @@ pub(super) fn longest_chart(y_title: &str, rows: &[LatencyRow<'_>]) -> LineChart
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Machine, Outcome};
-    use crate::spec::Spec;
-
-    fn took((repetition, seconds): (u32, f64)) -> Record {
-        Record {
-            experiment: String::new(),
-            case: [].into(),
-            target: String::new(),
-            target_settings: [].into(),
-            repetition,
-            spec: Spec::default(),
-            started_at_ms: 0,
-            machine: Machine::default(),
-            version: String::new(),
-            outcome: Outcome { seconds, ..Outcome::default() },
-        }
-    }
+    use crate::experiment::kept_rate::tests::{at_rate, took};
+    use crate::load::FELL_BEHIND;
 
     #[test]
     fn failed_requests_are_in_the_table_where_there_are_any() {
@@ -247,6 +226,26 @@ mod tests {
         assert!(!table(&[]).contains("errors"));
         let with = table(&[("503", 3), ("time-out", 2)]);
         assert!(with.contains("errors") && with.contains("3 503, 2 time-out"), "{with}");
+    }
+
+    /// Rows said that they count at 84 % of the rate that was asked.
+    #[test]
+    fn rates_that_are_not_kept_are_told_as_such() {
+        let table = |records: &[&Record]| {
+            let row = LatencyRow { name: "one".to_owned(), records: records.to_vec(), kind: "get" };
+            latency_table(&[row]).text()
+        };
+        let (kept, slow) = (at_rate(1000, None), at_rate(840, None));
+        let behind = at_rate(400, Some(FELL_BEHIND));
+        assert!(table(&[&kept]).trim_end().ends_with("yes"), "{}", table(&[&kept]));
+        let told = table(&[&slow]);
+        assert!(told.contains("no: not kept up, 84 % of the rate taken"), "{told}");
+        let told = table(&[&kept, &behind, &behind]);
+        assert!(told.contains("not kept up, 40 % of the rate taken, 1 of 3 counted"), "{told}");
+        let told = table(&[&kept, &behind, &kept]);
+        assert!(told.contains("yes, 2 of 3 counted"), "{told}");
+        let told = table(&[&at_rate(1000, Some("the generator lagged"))]);
+        assert!(told.contains("no: see the raw runs"), "{told}");
     }
 
     #[test]

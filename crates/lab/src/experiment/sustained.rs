@@ -7,9 +7,10 @@
 //! LSM-based Storage Systems", VLDB 2019). So each ladder ends as theirs do: a closed loop finds the highest
 //! rate that lasts, and 95 % of it are then asked for. Latency counts from when a put was due.
 
+use super::kept_rate::{counted, is_kept};
 use super::picks::{
-    LatencyRow, fell_behind, latency, latency_table, longest_chart, median_of, of_case,
-    percentile_chart, rate_of, text, told, values_of,
+    LatencyRow, latency, latency_table, longest_chart, median_of, of_case, percentile_chart,
+    rate_of, text, told, values_of,
 };
 use super::planning::{MIB, at_rate, budget, engine, only_ours, run, seed};
 use super::{Experiment, PlannedRun, Scale};
@@ -34,8 +35,6 @@ const SHARE: f64 = 0.95;
 /// This part of a closed loop's seconds tells nothing of the rate that lasts: until merges and collection
 /// have something to do, writers run ahead of them. (Luo and Carey leave out the first 20 minutes of 120.)
 const UNSTEADY_PART: usize = 3;
-/// A run that takes less of what is asked for has a queue that grows, however short the run was.
-const KEPT_SHARE: f64 = 0.99;
 
 impl Experiment for Sustained {
     fn name(&self) -> &'static str {
@@ -180,12 +179,6 @@ fn steady_rate(record: &Record) -> Option<f64> {
     }
 }
 
-/// Whether the runs of a rate took as many puts as were due.
-fn is_kept(of: &[&Record]) -> bool {
-    let share = median_of(of, |one| Some(rate_of(one, "put")? / asked_rate(one)?));
-    !fell_behind(of) && share.is_some_and(|share| share >= KEPT_SHARE)
-}
-
 /// What came of the share of a closed loop's rate.
 fn share_told(records: &[Record], bytes: &str) -> Option<String> {
     let of = of_case(records, &[("value bytes", bytes), ("rate", SHARE_OF_HIGHEST)]);
@@ -199,10 +192,11 @@ fn share_told(records: &[Record], bytes: &str) -> Option<String> {
     };
     let put = |pick| text(Unit::Nanoseconds, median_of(&of, latency("put", pick)));
     Some(format!(
-        "{bytes} bytes at {} {kept}, with a p99.9 of {} and a longest put of {}",
+        "{bytes} bytes at {} {kept}, with a p99.9 of {} and a longest put of {}{}",
         Unit::PerSecond.format(asked),
         put(|one| one.p999_ns),
         put(|one| one.max_ns),
+        counted_text(&of),
     ))
 }
 
@@ -211,12 +205,18 @@ fn highest_kept(records: &[Record], bytes: &str) -> Option<String> {
     let (rate, of) = kept.iter().rev().find(|(_, of)| is_kept(of))?;
     let put = |pick| text(Unit::Nanoseconds, median_of(of, latency("put", pick)));
     Some(format!(
-        "values of {bytes} bytes at {}, with a p99 of {}, a p99.9 of {} and a longest put of {}",
+        "values of {bytes} bytes at {}, with a p99 of {}, a p99.9 of {} and a longest put of {}{}",
         per_second(*rate),
         put(|one| one.p99_ns),
         put(|one| one.p999_ns),
         put(|one| one.max_ns),
+        counted_text(of),
     ))
+}
+
+/// How many of the runs counted, where not all did.
+fn counted_text(of: &[&Record]) -> String {
+    counted(of).map_or(String::new(), |counted| format!(" ({counted})"))
 }
 
 fn per_second(rate: u32) -> String {

@@ -10,14 +10,14 @@ use crate::record::{Latency, Record};
 use crate::statistics::median;
 
 /// A latency in nanoseconds over percentiles, of one kind of operation over repetitions: the line is the
-/// median of the repetitions at each percentile, the band reaches from the lowest to the highest.
+/// median of the repetitions at each percentile, the band reaches from the lowest to the highest. Which runs
+/// count is the caller's to say.
 pub fn percentile_points<'a>(
     records: impl IntoIterator<Item = &'a Record>,
     kind: &str,
 ) -> Vec<Point> {
     let latencies: Vec<&Latency> = records
         .into_iter()
-        .filter(|record| record.outcome.invalid.is_none())
         .filter_map(|record| record.outcome.kinds.get(kind))
         .filter(|outcome| outcome.count > 0)
         .map(|outcome| &outcome.latency)

@@ -2,6 +2,7 @@
 
 use super::{FLOOR, MAP, OURS, REQUESTS};
 use crate::chart::{BarChart, LineChart, Unit};
+use crate::experiment::kept_rate::telling;
 use crate::experiment::picks::{
     bar_of, case, different, median_of, of_valid, or_dash, text, times_of, told,
 };
@@ -183,7 +184,7 @@ fn latencies(report: &mut Report, records: &[Record], targets: &[String]) {
         let Some(connections) = all_connections.iter().rev().find(has_ours) else { continue };
         let chart = targets.iter().fold(LineChart::percentiles("latency"), |chart, target| {
             let selection = select(records, target, request, connections);
-            chart.line(target.clone(), percentile_points(selection, kind))
+            chart.line(target.clone(), percentile_points(telling(&selection), kind))
         });
         let title = format!("{request}, {connections} connections");
         let caption = "As fast as possible; each nine is as wide as the one before.";
