@@ -2,7 +2,7 @@
 
 use super::{FIRST_READS, RIVALS};
 use crate::chart::{HeatCell, HeatTable, Unit};
-use crate::experiment::picks::{case, different, median_of, of_valid, told};
+use crate::experiment::picks::{case, different, median_of, of_valid, percent, told};
 use crate::load::WRITER_KEPT;
 use crate::record::Record;
 use crate::report::{Comparer, Measure, Metric, Report, Table};
@@ -49,8 +49,10 @@ struct Row<'a> {
     threads: u32,
     key_names: bool,
     value_bytes: String,
-    /// Each engine's records.
+    /// Each engine's records that count.
     records: Vec<Vec<&'a Record>>,
+    /// How many runs of each engine were made.
+    made: Vec<usize>,
     /// Each engine's figures.
     figures: Vec<Figures>,
 }
@@ -64,20 +66,22 @@ fn rows<'a>(records: &'a [Record], engines: &[String]) -> Vec<Row<'a>> {
             ["workload", "value bytes"].map(|name| case(one, name).to_owned());
         (workload, one.spec.threads, one.spec.key_names, value_bytes)
     };
-    let made = different(records, |one| Some(what(one)));
-    let row = |made: (String, u32, bool, String)| {
-        let of =
-            |engine: &String| of_valid(records, |one| one.target == *engine && what(one) == made);
+    let asked = different(records, |one| Some(what(one)));
+    let row = |asked: (String, u32, bool, String)| {
+        let is_of = |one: &Record, engine: &str| one.target == engine && what(one) == asked;
+        let made = |engine: &String| records.iter().filter(|one| is_of(one, engine)).count();
+        let made = engines.iter().map(made).collect();
+        let of = |engine: &String| of_valid(records, |one| is_of(one, engine));
         let records: Vec<_> = engines.iter().map(of).collect();
         let figures = records.iter().map(|of_engine| {
             let median = |metric: &Metric| median_of(of_engine, |one| metric.of(one));
             (median(&cost), median(&rate))
         });
         let figures = figures.collect();
-        let (workload, threads, key_names, value_bytes) = made;
-        Row { workload, threads, key_names, value_bytes, records, figures }
+        let (workload, threads, key_names, value_bytes) = asked;
+        Row { workload, threads, key_names, value_bytes, records, made, figures }
     };
-    made.into_iter().map(row).collect()
+    asked.into_iter().map(row).collect()
 }
 
 impl Row<'_> {
@@ -93,35 +97,59 @@ impl Row<'_> {
 
     /// Each engine's cell.
     fn cells(&self) -> impl Iterator<Item = String> {
-        self.figures.iter().zip(&self.records).map(|(figures, records)| {
-            let (Some(cost), Some(rate)) = figures else { return "-".to_owned() };
-            let text = format!("{cost:.2} us; {}", Unit::PerSecond.format(*rate));
-            match median_of(records, told(WRITER_KEPT)).filter(|kept| *kept < WRITER_KEEPS) {
-                Some(kept) => format!("{text}; writer at {:.0} %", (100.0 * kept).floor()),
-                None => text,
+        self.figures.iter().zip(&self.records).zip(&self.made).map(|((figures, records), made)| {
+            let (Some(cost), Some(rate)) = figures else {
+                return if *made > 0 { "failed".to_owned() } else { "-".to_owned() };
+            };
+            let mut text = format!("{cost:.2} us; {}", Unit::PerSecond.format(*rate));
+            let kept = median_of(records, told(WRITER_KEPT)).filter(|kept| *kept < WRITER_KEEPS);
+            text += &kept.map_or(String::new(), |kept| format!("; writer at {}", percent(kept)));
+            if records.len() < *made {
+                text += &format!("; {} of {made} counted", records.len());
             }
+            text
         })
+    }
+
+    /// Whether a rival has a figure here to be compared with.
+    fn has_rival(&self, engines: &[String]) -> bool {
+        let rated = |(name, (_, rate)): (&String, &Figures)| is_rival(name) && rate.is_some();
+        engines.iter().zip(&self.figures).any(rated)
+    }
+
+    /// Whether Tallybook's runs were made here, and none of them counts.
+    fn has_failed(&self, engines: &[String]) -> bool {
+        let own = engines.iter().zip(&self.made).zip(&self.records);
+        own.filter(|((name, _), _)| *name == engine::NAME)
+            .any(|((_, made), counting)| *made > 0 && counting.is_empty())
     }
 }
 
-/// In how many rows Tallybook is ahead.
+/// In how many rows Tallybook is ahead; one that it failed in is one that it lost.
 fn answer(records: &[Record], engines: &[String], rows: &[Row<'_>]) -> String {
     let speeds: Vec<f64> =
         rows.iter().filter_map(|row| ratios(engines, &row.figures).speed).collect();
     let ahead = speeds.iter().filter(|speed| **speed > 1.0).count();
+    let failed =
+        rows.iter().filter(|row| row.has_failed(engines) && row.has_rival(engines)).count();
+    let compared = speeds.len() + failed;
     let rivals: Vec<&str> =
         engines.iter().map(String::as_str).filter(|name| is_rival(name)).collect();
     let best = match rivals[..] {
-        _ if speeds.is_empty() => return "These runs have no rival to compare with.".to_owned(),
+        _ if compared == 0 => return "These runs have no rival to compare with.".to_owned(),
         [only] => only.to_owned(),
         _ => format!("the best of {}", rivals.join(", ")),
     };
     let are_named = records.iter().all(|one| one.spec.key_names);
     let keys = if are_named { " with keys that begin with names" } else { "" };
+    let failures = match failed {
+        0 => String::new(),
+        1 => "; in one row its own runs failed".to_owned(),
+        some => format!("; in {some} rows its own runs failed"),
+    };
     format!(
-        "In the median Tallybook makes more operations per second than {best} in {ahead} of {} rows{keys}, \
-         each rival taken where it is best.",
-        speeds.len()
+        "In the median Tallybook makes more operations per second than {best} in {ahead} of {compared} \
+         rows{keys}, each rival taken where it is best{failures}."
     )
 }
 
@@ -269,6 +297,48 @@ fn heat_row(figures: &[Figures]) -> Vec<Option<HeatCell>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::kept_rate::tests::took;
+
+    /// Rows that our own runs failed in were left out of the count: failing made us look better.
+    #[test]
+    fn a_row_that_our_own_runs_failed_in_is_not_ahead() {
+        let run = |target: &str, workload: &str, repetition, seconds| {
+            let mut one = took((repetition, seconds));
+            one.target = target.to_owned();
+            one.case.insert("workload".to_owned(), workload.to_owned());
+            one.outcome.operations = 1000;
+            one.outcome.cpu_s = seconds;
+            one
+        };
+        let mut records = Vec::new();
+        for (workload, seconds) in [("fillseq", 1.0), ("overwrite", 1.0), ("scan", 1.0)] {
+            for repetition in 0..2 {
+                records.push(run(engine::NAME, workload, repetition, seconds));
+                records.push(run("lmdb", workload, repetition, 2.0));
+            }
+        }
+        let answer = |records: &[Record]| {
+            let engines = engine_order(records);
+            super::answer(records, &engines, &rows(records, &engines))
+        };
+        assert!(answer(&records).contains("in 3 of 3 rows, each"), "{}", answer(&records));
+        let fail = |one: &mut Record| one.outcome.invalid = Some("wrong data: key 7".to_owned());
+        fail(&mut records[0]);
+        fail(&mut records[2]);
+        fail(&mut records[4]);
+        let told = answer(&records);
+        assert!(told.contains("in 2 of 3 rows, each"), "{told}");
+        assert!(told.ends_with("; in one row its own runs failed."), "{told}");
+        let engines = engine_order(&records);
+        let rows = rows(&records, &engines);
+        let cells: Vec<String> = rows.iter().filter_map(|row| row.cells().next()).collect();
+        assert_eq!(cells[0], "failed");
+        assert!(cells[1].ends_with("; 1 of 2 counted"), "{cells:?}");
+        assert!(cells[2].ends_with("/s"), "{cells:?}");
+        // Where every rival failed too there is nobody to lose to.
+        records.iter_mut().for_each(fail);
+        assert!(answer(&records).contains("no rival to compare with"));
+    }
 
     #[test]
     fn the_best_rival_is_another_one_by_each_measure() {
