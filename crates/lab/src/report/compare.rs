@@ -2,8 +2,8 @@
 //!
 //! 1. Valid records are sorted into cases: what they share besides the two sides.
 //! 2. Runs that were made in turn (A B A B) are paired: a moment when the machine was slow hit both.
-//! 3. Each metric of a case that both sides have is one row; all rows together are the family that Holm's
-//!    correction is made over, for Welch's and Mann and Whitney's tests apart.
+//! 3. Each metric of a case that both sides have is one row. The rows of speed and processor time are one family
+//!    that Holm's correction is made over, all others another, for Welch's and Mann and Whitney's tests apart.
 //! 4. A row is decided when the ratio's interval leaves out 1 and Welch's corrected p is below 0.05 (Mann
 //!    and Whitney's where no side has any spread: their exact p can't get small enough with few runs, so
 //!    it stands beside as the check that assumes no shape).
@@ -146,7 +146,7 @@ impl Comparer<'_> {
         self.compare_in(records, &|_| true)
     }
 
-    /// As `compare`, in some metrics alone: they are the family that p-values are corrected over.
+    /// As `compare`, in some metrics alone: p-values are corrected over no others.
     pub fn compare_in(&self, records: &[Record], wanted: &dyn Fn(&Metric) -> bool) -> Comparison {
         match *self {
             Comparer::Targets { baseline, subject } => {
@@ -273,10 +273,18 @@ fn interleaved(a: &[&Record], b: &[&Record]) -> bool {
     a.len() == b.len() && a.len() > 1 && runs.chunks(2).all(|pair| pair[0].1 != pair[1].1)
 }
 
-/// Corrects the p-values of all rows as one family per test, and decides the rows by them.
+/// Corrects the p-values of rows, speed and processor time apart from the others, and decides the rows by them.
 fn correct(rows: &mut [Row]) {
-    let corrected = |rows: &[Row], p: fn(&Row) -> Option<f64>| -> Vec<Option<f64>> {
-        let family: Vec<f64> = rows.iter().filter_map(p).collect();
+    let (mut headline, mut others): (Vec<&mut Row>, Vec<&mut Row>) =
+        rows.iter_mut().partition(|row| row.metric.is_headline());
+    correct_family(&mut headline);
+    correct_family(&mut others);
+}
+
+/// The same of rows that are one family per test.
+fn correct_family(rows: &mut [&mut Row]) {
+    let corrected = |rows: &[&mut Row], p: fn(&Row) -> Option<f64>| -> Vec<Option<f64>> {
+        let family: Vec<f64> = rows.iter().filter_map(|row| p(row)).collect();
         let mut family = holm(&family).into_iter();
         rows.iter().map(|row| p(row).and_then(|_| family.next())).collect()
     };
@@ -339,6 +347,24 @@ mod tests {
         let one = comparer.compare_in(&records, &|metric| metric.measure == Measure::Throughput);
         assert_eq!(one.rows.len(), 1);
         assert_eq!(one.rows[0].welch_p_corrected, one.rows[0].welch_p);
+    }
+
+    /// A hundred figures of memory and latency raised the p of the rate until no rate could pass.
+    #[test]
+    fn speed_and_processor_time_are_a_family_of_their_own() {
+        let records = [runs("old", "1", &SLOW, 0), runs("new", "1", &FAST, 30_000)].concat();
+        let comparer = Comparer::Targets { baseline: "old", subject: "new" };
+        let all = comparer.compare(&records);
+        let alone = comparer.compare_in(&records, &Metric::is_headline);
+        assert!(alone.rows.len() < all.rows.len());
+        let cost = |comparison: &Comparison| {
+            let wanted = Metric::of_run(Measure::CpuPerOperation);
+            let row = comparison.rows.iter().find(|row| row.metric == wanted).unwrap();
+            (row.welch_p, row.welch_p_corrected)
+        };
+        let (p, corrected) = cost(&alone);
+        assert!(corrected > p);
+        assert_eq!(cost(&all), (p, corrected));
     }
 
     #[test]

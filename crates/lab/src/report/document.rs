@@ -178,6 +178,9 @@ impl Report {
                 "<p>Worse in the median by 5 % or more, while chance can't be ruled out:</p>\n",
             );
             html.push_str(&list(&leanings));
+            if let Some(few) = self.comparisons.iter().find_map(Comparison::out_of_reach) {
+                let _ = writeln!(html, "<p class=\"note\">{}</p>", escape(&few));
+            }
         }
         html
     }
@@ -248,13 +251,7 @@ impl Report {
         if let Some(table) = &self.summary {
             text = text + "\n" + &table.markdown();
         }
-        let losses: Vec<String> = self.comparisons.iter().flat_map(Comparison::losses).collect();
-        if !losses.is_empty() {
-            text.push_str("\nWhere we lose:\n\n");
-            for loss in &losses {
-                let _ = writeln!(text, "- {}", escape_markdown(loss));
-            }
-        }
+        text.push_str(&self.losses_markdown());
         let _ = write!(
             text,
             "\nRuns made {}. The whole report: [report.html](report.html); every run: \
@@ -262,6 +259,49 @@ impl Report {
             escape_markdown(&time_span(&self.records)),
             self.rerun.replace("```", "")
         );
+        text
+    }
+
+    /// What was lost beyond chance; speed and processor time that lean the same way, one by one, because a few runs
+    /// rarely decide those; and how many other figures do.
+    fn losses_markdown(&self) -> String {
+        let of = |pick: fn(&Comparison) -> Vec<String>| -> Vec<String> {
+            self.comparisons.iter().flat_map(pick).collect()
+        };
+        let list = |sentences: &[String]| -> String {
+            sentences.iter().map(|one| format!("- {}\n", escape_markdown(one))).collect()
+        };
+        let (losses, leanings) = (of(Comparison::losses), of(Comparison::headline_leanings));
+        let others = of(Comparison::leanings).len() - leanings.len();
+        let rows: usize = self.comparisons.iter().map(|one| one.rows.len()).sum();
+        if rows == 0 {
+            return String::new();
+        }
+        let mut text = match losses.len() {
+            0 => format!("\nWhere we lose: beyond chance in none of {rows} comparisons.\n"),
+            some => {
+                let losses = list(&losses);
+                format!(
+                    "\nWhere we lose, beyond chance in {some} of {rows} comparisons:\n\n{losses}"
+                )
+            }
+        };
+        if !leanings.is_empty() {
+            text += "\nSpeed and processor time that are worse in the median by 5 % or more, while chance can't \
+                     be ruled out:\n\n";
+            text += &list(&leanings);
+        }
+        if others > 0 {
+            let _ = write!(
+                text,
+                "\n{others} figures of latency, memory or disk are worse in the median by 5 % or more, while \
+                 chance can't be ruled out: the report lists them.\n"
+            );
+        }
+        let few = self.comparisons.iter().find_map(Comparison::out_of_reach);
+        if let Some(few) = few.filter(|_| !leanings.is_empty() || others > 0) {
+            let _ = write!(text, "\n{} More are made with --repetitions.\n", escape_markdown(&few));
+        }
         text
     }
 
@@ -356,7 +396,30 @@ mod tests {
             "runs"
         );
         let summary = report.summary_markdown();
-        assert!(summary.contains("Where we lose:") && summary.contains("(img-src-x-onerror"));
+        assert!(
+            summary.contains("Where we lose, beyond chance in")
+                && summary.contains("(img-src-x-onerror")
+        );
+    }
+
+    /// Half the rate in two runs beside two was in no summary: so few runs decide next to nothing.
+    #[test]
+    fn the_summary_names_a_loss_of_speed_that_few_runs_cannot_decide() {
+        let mut records = Vec::new();
+        for (at, rate) in [900.0, 1100.0].into_iter().enumerate() {
+            records.push(record("tallybook", "1", at as u32, rate));
+            records.push(record("rival", "1", at as u32, rate * 2.0));
+        }
+        let comparer = Comparer::Targets { baseline: "rival", subject: "tallybook" };
+        let comparison = comparer.compare(&records);
+        assert!(comparison.losses().is_empty());
+        let mut report = Report::new("two", "Who is faster?", "again", records);
+        let summary = report.comparison(comparison).summary_markdown();
+        let lost = "- tallybook against rival, fillrandom, connections 1: operations/s is 1.00 k/s against 2.00";
+        assert!(summary.contains(lost), "{summary}");
+        assert!(summary.contains("CPU per operation is"), "{summary}");
+        assert!(summary.contains("3 figures of latency, memory or disk"), "{summary}");
+        assert!(summary.contains("p can't go below 0.333") && summary.contains("--repetitions"));
     }
 
     #[test]

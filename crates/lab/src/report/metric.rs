@@ -110,6 +110,12 @@ impl Metric {
         }
     }
 
+    /// Whether it is speed or processor time, which a report is read for first: decided apart from the many
+    /// others, among which chance would hide them.
+    pub fn is_headline(&self) -> bool {
+        matches!(self.measure, Measure::Throughput | Measure::CpuPerOperation)
+    }
+
     /// Whether more of it is better; of all others less is.
     pub fn more_is_better(&self) -> bool {
         self.measure == Measure::Throughput

@@ -28,6 +28,11 @@ impl Row {
         }
     }
 
+    fn leans(&self) -> bool {
+        let worse = self.goodness().is_some_and(|goodness| goodness < 1.0 / (1.0 + LEANING));
+        self.verdict == Verdict::Undecided && worse
+    }
+
     fn tone(&self) -> Tone {
         match self.verdict {
             Verdict::Better => Tone::Better,
@@ -119,23 +124,20 @@ impl Comparison {
 
     /// How the figures were made, and what these runs can't show.
     pub fn notes(&self) -> Vec<String> {
+        let headline = self.rows.iter().filter(|row| row.metric.is_headline()).count();
+        let family = match (headline, self.rows.len() - headline) {
+            (0, all) | (all, 0) => format!("over all {all} rows"),
+            (headline, others) => format!(
+                "over the {headline} rows of speed and processor time, and over the {others} others apart"
+            ),
+        };
         let mut notes = vec![format!(
             "Ratios and differences are {} against {}, of medians, with 95 % bootstrap intervals; runs \
-             made in turn are resampled as pairs. p-values are corrected by Holm over all {} rows. A row \
+             made in turn are resampled as pairs. p-values are corrected by Holm {family}. A row \
              is decided when Welch's corrected p is below {LEVEL} and the interval leaves out 1.",
-            self.subject,
-            self.baseline,
-            self.rows.len()
+            self.subject, self.baseline,
         )];
-        let least = |row: &Row| smallest_p(row.baseline.len(), row.subject.len());
-        let reach = self.rows.iter().map(least).fold(1.0, f64::min);
-        if !self.rows.is_empty() && reach * self.rows.len() as f64 >= LEVEL {
-            notes.push(format!(
-                "With so few runs Mann and Whitney's p can't go below {}, and not below {LEVEL} \
-                 once corrected: it can't confirm any row here.",
-                p_text(Some(reach))
-            ));
-        }
+        notes.extend(self.out_of_reach());
         if self.rows.iter().any(|row| row.baseline.len().min(row.subject.len()) < 5) {
             notes.push(
                 "Cases with fewer than five runs a side have intervals that are too narrow: of three \
@@ -149,23 +151,45 @@ impl Comparison {
         notes
     }
 
-    /// Where the subject is worse beyond chance, worst first: one sentence each.
+    /// That these runs are too few for a test of ranks to decide any row, where they are.
+    pub fn out_of_reach(&self) -> Option<String> {
+        let least = |row: &Row| smallest_p(row.baseline.len(), row.subject.len());
+        let decides = |row: &Row| {
+            let is_family = |one: &&Row| one.metric.is_headline() == row.metric.is_headline();
+            least(row) * (self.rows.iter().filter(is_family).count() as f64) < LEVEL
+        };
+        if self.rows.is_empty() || self.rows.iter().any(decides) {
+            return None;
+        }
+        let reach = self.rows.iter().map(least).fold(1.0, f64::min);
+        Some(format!(
+            "With so few runs Mann and Whitney's p can't go below {}, and not below {LEVEL} once corrected: \
+             it can't confirm any row here.",
+            p_text(Some(reach))
+        ))
+    }
+
+    /// Where the subject is worse beyond chance, speed and processor time before the rest, of each the worst first:
+    /// one sentence each.
     pub fn losses(&self) -> Vec<String> {
         self.sentences(|row| row.verdict == Verdict::Worse)
     }
 
-    /// Where the subject's median is worse by 5 % or more, while the runs can't rule out chance.
+    /// Where the subject's median is worse by 5 % or more, while the runs can't rule out chance; in the same order.
     pub fn leanings(&self) -> Vec<String> {
-        self.sentences(|row| {
-            let worse = row.goodness().is_some_and(|goodness| goodness < 1.0 / (1.0 + LEANING));
-            row.verdict == Verdict::Undecided && worse
-        })
+        self.sentences(Row::leans)
+    }
+
+    /// Those of speed and processor time.
+    pub fn headline_leanings(&self) -> Vec<String> {
+        self.sentences(|row| row.leans() && row.metric.is_headline())
     }
 
     fn sentences(&self, wanted: impl Fn(&Row) -> bool) -> Vec<String> {
         let mut rows: Vec<&Row> = self.rows.iter().filter(|row| wanted(row)).collect();
         let goodness = |row: &Row| row.goodness().unwrap_or(0.0);
         rows.sort_by(|a, b| goodness(a).total_cmp(&goodness(b)));
+        rows.sort_by_key(|row| !row.metric.is_headline());
         let names = format!("{} against {}", self.subject, self.baseline);
         rows.iter().map(|row| format!("{names}, {}: {}.", row.case, row.sentence())).collect()
     }
