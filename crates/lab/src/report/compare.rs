@@ -1,6 +1,6 @@
 //! Compares two sides, case by case and metric by metric: ratio, interval, tests, effect size.
 //!
-//! 1. Valid records are sorted into cases: what they share besides the two sides.
+//! 1. Valid records are sorted into cases: what they share besides the two sides; of two files, what was asked too.
 //! 2. Runs that were made in turn (A B A B) are paired: a moment when the machine was slow hit both.
 //! 3. Each metric of a case that both sides have is one row. The rows of speed and processor time are one family
 //!    that Holm's correction is made over, all others another, for Welch's and Mann and Whitney's tests apart.
@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use super::metric::Metric;
 use super::records::case_name;
+use super::unlike;
 use crate::record::Record;
 use crate::statistics::{
     Bootstrap, Interval, cliffs_delta, hedges_g, holm, mann_whitney, median, welch,
@@ -93,6 +94,8 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Cases that one side alone has, and runs that don't count, with why.
     pub left_out: Vec<String>,
+    /// What the runs of both sides were made with that isn't the same: machines, settings.
+    pub unlike: Vec<String>,
 }
 
 /// Which records are compared with which.
@@ -117,14 +120,18 @@ pub enum Comparer<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Baseline,
     Subject,
 }
 
 type Sides<'a> = (Vec<&'a Record>, Vec<&'a Record>);
 
-/// Compares the records of two files, target by target: `b` with `a`, the baseline.
+/// The experiment, the case, and what was asked.
+type Key = (String, String, String);
+
+/// Compares the records of two files, target by target: `b` with `a`, the baseline. Runs that were asked for different
+/// work are left out, and what else they don't have in common is told.
 pub fn compare(baseline: (&str, &[Record]), subject: (&str, &[Record])) -> Comparison {
     let of = |records, side| <[Record]>::iter(records).map(move |record| (side, record));
     let records = of(baseline.1, Side::Baseline).chain(of(subject.1, Side::Subject));
@@ -137,7 +144,11 @@ pub fn compare(baseline: (&str, &[Record]), subject: (&str, &[Record])) -> Compa
         let case = case_name(record);
         if one_target { case } else { format!("{}, {case}", record.target) }
     };
-    build(baseline.0, subject.0, records, case, &|_| true)
+    let all: Vec<(Side, &Record)> = records.collect();
+    let mut comparison =
+        build(baseline.0, subject.0, all.iter().copied(), case, unlike::work, &|_| true);
+    comparison.unlike = unlike::told(&all);
+    comparison
 }
 
 impl Comparer<'_> {
@@ -152,7 +163,7 @@ impl Comparer<'_> {
             Comparer::Targets { baseline, subject } => {
                 let side = |record: &Record| side_of(&record.target, baseline, subject);
                 let sided = records.iter().filter_map(|record| Some((side(record)?, record)));
-                build(baseline, subject, sided, case_name, wanted)
+                build(baseline, subject, sided, case_name, any_work, wanted)
             }
             Comparer::Parameter { name, baseline, subject } => {
                 let side = |record: &Record| side_of(record.case.get(name)?, baseline, subject);
@@ -163,7 +174,7 @@ impl Comparer<'_> {
                     rest.case.remove(name);
                     format!("{}, {}", record.target, case_name(&rest))
                 };
-                build(&label(baseline), &label(subject), sided, case, wanted)
+                build(&label(baseline), &label(subject), sided, case, any_work, wanted)
             }
         }
     }
@@ -182,14 +193,15 @@ fn build<'a>(
     subject: &str,
     records: impl Iterator<Item = (Side, &'a Record)>,
     case: impl Fn(&Record) -> String,
+    work: fn(&Record) -> String,
     wanted: &dyn Fn(&Metric) -> bool,
 ) -> Comparison {
     let mut left_out = Vec::new();
     // By first appearance, which is the order in which the experiment varies its parameters.
-    let mut order: Vec<(String, String)> = Vec::new();
-    let mut cases: BTreeMap<(String, String), Sides<'a>> = BTreeMap::new();
+    let mut order: Vec<Key> = Vec::new();
+    let mut cases: BTreeMap<Key, Sides<'a>> = BTreeMap::new();
     for (side, record) in records {
-        let key = (record.experiment.clone(), case(record));
+        let key = (record.experiment.clone(), case(record), work(record));
         if let Some(why) = &record.outcome.invalid {
             let number = record.repetition + 1;
             left_out.push(format!("{} of {}, run {number}: {why}", key.1, record.target));
@@ -206,15 +218,42 @@ fn build<'a>(
     }
     let mut rows = Vec::new();
     for key in &order {
-        let (a, b) = cases.remove(key).unwrap_or_default();
-        match (a.is_empty(), b.is_empty()) {
-            (false, false) => rows.extend(rows_of(&key.1, a, b, wanted)),
-            (true, _) => left_out.push(format!("{}: no run of {baseline}", key.1)),
-            (_, true) => left_out.push(format!("{}: no run of {subject}", key.1)),
+        let (a, b) = cases.get(key).cloned().unwrap_or_default();
+        let has_other_work = |pick: fn(&Sides<'a>) -> bool| {
+            let is_same_case = |other: &Key| (&other.0, &other.1) == (&key.0, &key.1);
+            cases.iter().any(|(other, sides)| is_same_case(other) && pick(sides))
+        };
+        let missing = match (a.is_empty(), b.is_empty()) {
+            (false, false) => {
+                rows.extend(rows_of(&key.1, a, b, wanted));
+                continue;
+            }
+            (true, _) if has_other_work(|sides| !sides.0.is_empty()) => None,
+            (_, true) if has_other_work(|sides| !sides.1.is_empty()) => None,
+            (true, _) => Some(baseline),
+            (_, true) => Some(subject),
+        };
+        let why = match missing {
+            Some(side) => format!("{}: no run of {side}", key.1),
+            None => format!("{}: asked for different work", key.1),
+        };
+        if !left_out.contains(&why) {
+            left_out.push(why);
         }
     }
     correct(&mut rows);
-    Comparison { baseline: baseline.to_owned(), subject: subject.to_owned(), rows, left_out }
+    Comparison {
+        baseline: baseline.to_owned(),
+        subject: subject.to_owned(),
+        rows,
+        left_out,
+        unlike: Vec::new(),
+    }
+}
+
+/// Within an experiment sides are asked for what it compares.
+fn any_work(_: &Record) -> String {
+    String::new()
 }
 
 fn rows_of(
@@ -408,6 +447,24 @@ mod tests {
         assert!(left_out.contains("run 3: the generator lagged"), "{left_out}");
         assert!(left_out.contains("connections 64: no run of a"), "{left_out}");
         assert!(compare(("a", &[]), ("b", &[])).rows.is_empty());
+    }
+
+    /// Runs at other sizes, rates or lengths were compared as if they were alike.
+    #[test]
+    fn runs_that_were_asked_for_different_work_are_left_out() {
+        let a = [runs("t", "1", &SLOW, 0), runs("t", "2", &SLOW, 0)].concat();
+        let mut b = [runs("t", "1", &FAST, 0), runs("t", "2", &FAST, 0)].concat();
+        for record in &mut b {
+            record.spec.seed += 1;
+        }
+        assert!(compare(("a", &a), ("b", &b)).left_out.is_empty(), "a seed is no other work");
+        for record in b.iter_mut().filter(|record| record.case["connections"] == "2") {
+            record.spec.keys += 1;
+        }
+        let comparison = compare(("a", &a), ("b", &b));
+        assert!(comparison.rows.iter().all(|row| row.case == "fillrandom, connections 1"));
+        assert_eq!(comparison.left_out, ["fillrandom, connections 2: asked for different work"]);
+        assert!(comparison.text().contains("Left out: fillrandom, connections 2: asked"));
     }
 
     #[test]

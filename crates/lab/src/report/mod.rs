@@ -7,6 +7,7 @@ mod records;
 mod metric;
 mod curves;
 mod compare;
+mod unlike;
 mod table;
 mod verdicts;
 mod setup;

@@ -145,6 +145,12 @@ impl Comparison {
                     .to_owned(),
             );
         }
+        if !self.unlike.is_empty() {
+            notes.push(format!(
+                "What isn't the same on both sides, beside what is compared: {}.",
+                self.unlike.join("; ")
+            ));
+        }
         if !self.left_out.is_empty() {
             notes.push(format!("Left out: {}.", self.left_out.join("; ")));
         }
