@@ -5,28 +5,27 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::message::{Ask, How, Opening, Tell};
-use super::piped::{Died, PATIENCE, Piped};
+use super::piped::{Died, PATIENCE, Piped, SILENCE_MAX, TICK};
 use crate::error::{Error, Result};
 use crate::load::{Loaded, Progress};
 use crate::record::Outcome;
 use crate::run::RunOptions;
 use crate::spec::Spec;
 
-/// How often the stop flag is looked at.
-const TICK: Duration = Duration::from_millis(100);
-/// A loading child tells of its progress several times a second; one that is silent for so long hangs.
-/// Settling tells nothing, and may take long.
-const SILENCE_MAX: Duration = Duration::from_secs(900);
-
 /// A child process with a target.
 #[derive(Debug)]
 pub struct Child {
     piped: Piped,
     settings: BTreeMap<String, String>,
+    /// Set when the user wants no more.
+    stop: Arc<AtomicBool>,
+    /// How long it may take to stop, and to close.
+    patience: Duration,
 }
 
 /// What comes while an answer is waited for.
@@ -35,7 +34,22 @@ type OnProgress<'a> = &'a mut dyn FnMut(&Progress);
 impl Child {
     /// Starts a program whose `main` calls [`super::serve`].
     pub fn spawn(command: Command) -> Result<Child> {
-        Ok(Child { piped: Piped::spawn(command)?, settings: BTreeMap::new() })
+        Ok(Child {
+            piped: Piped::spawn(command)?,
+            settings: BTreeMap::new(),
+            stop: Arc::default(),
+            patience: PATIENCE,
+        })
+    }
+
+    /// With a flag that, once set, has it killed if what it is asked takes longer than it may take to stop.
+    pub fn with_stop(self, stop: Arc<AtomicBool>) -> Child {
+        Child { stop, ..self }
+    }
+
+    /// With another time that it may take to stop, and to close, after which it is killed. Default 60 s.
+    pub fn with_patience(self, patience: Duration) -> Child {
+        Child { patience, ..self }
     }
 
     /// Its process.
@@ -69,7 +83,7 @@ impl Child {
     ) -> Result<()> {
         let ask = Ask::Prefill { spec: Box::new(spec.clone()), how: How::new(options) };
         let mut so_far = None;
-        match self.ask_and_watch(&ask, Some(options), watch, &mut so_far)? {
+        match self.ask_and_watch(&ask, &options.load.stop, watch, &mut so_far)? {
             Tell::Done => Ok(()),
             other => Err(self.unexpected(&other)),
         }
@@ -84,7 +98,7 @@ impl Child {
     ) -> Result<Loaded> {
         let ask = Ask::Run { spec: Box::new(spec.clone()), how: How::new(options) };
         let mut so_far: Option<Outcome> = None;
-        match self.ask_and_watch(&ask, Some(options), watch, &mut so_far) {
+        match self.ask_and_watch(&ask, &options.load.stop, watch, &mut so_far) {
             Ok(Tell::Ran { outcome, problem }) => {
                 let error = problem.map(super::message::Problem::into_error);
                 Ok(Loaded { outcome: *outcome, error })
@@ -126,31 +140,36 @@ impl Child {
     }
 
     fn ask(&mut self, ask: &Ask) -> Result<Tell> {
-        Ok(self.ask_and_watch(ask, None, &mut |_| {}, &mut None)?)
+        let stop = self.stop.clone();
+        Ok(self.ask_and_watch(ask, &stop, &mut |_| {}, &mut None)?)
     }
 
-    /// Asks, and waits for the answer; passes a stop on.
+    /// Asks, and waits for the answer; passes a stop on. One that doesn't answer in time is killed.
     fn ask_and_watch(
         &mut self,
         ask: &Ask,
-        options: Option<&RunOptions>,
+        stop: &AtomicBool,
         watch: OnProgress<'_>,
         so_far: &mut Option<Outcome>,
     ) -> std::result::Result<Tell, Died> {
         self.piped.say(ask)?;
+        let is_load = matches!(ask, Ask::Prefill { .. } | Ask::Run { .. });
+        let silence_max = if *ask == Ask::Close { self.patience } else { SILENCE_MAX };
         let mut stopped_at = None;
         let mut heard_at = Instant::now();
         loop {
-            let stops = options.is_some_and(|options| options.load.stop.load(Ordering::Relaxed));
-            if stops && stopped_at.is_none() {
-                self.piped.say(&Ask::Stop)?;
+            if stop.load(Ordering::Relaxed) && stopped_at.is_none() {
+                // Nothing else can be broken off.
+                if is_load {
+                    self.piped.say(&Ask::Stop)?;
+                }
                 stopped_at = Some(Instant::now());
             }
-            if stopped_at.is_some_and(|at| at.elapsed() > PATIENCE) {
+            if stopped_at.is_some_and(|at| at.elapsed() > self.patience) {
                 let what = "it didn't stop when told to, and was killed";
                 return Err(Died(self.piped.kill_because(what)));
             }
-            if options.is_some() && heard_at.elapsed() > SILENCE_MAX {
+            if heard_at.elapsed() > silence_max {
                 return Err(Died(self.piped.kill_because("it fell silent, and was killed")));
             }
             let Some(answer) = self.piped.hear(TICK)? else { continue };

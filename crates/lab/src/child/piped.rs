@@ -15,6 +15,11 @@ use crate::error::{Error, Result};
 
 /// A child that was told to stop, or to close, and doesn't, is killed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// A loading child tells of its progress several times a second; one that is silent for so long hangs. Opening and
+/// settling tell nothing, and may take long.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(900);
+/// How often it is looked whether to stop.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// Longest end of what a child said on standard error that is kept.
 const LAST_WORDS_BYTES_MAX: usize = 2000;
 

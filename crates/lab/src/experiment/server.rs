@@ -8,12 +8,15 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::memory_group::MemoryGroup;
+use crate::child::piped::{SILENCE_MAX, TICK};
 use crate::error::{Error, Result};
 
 /// A server that was asked to end, and doesn't, is killed.
@@ -61,8 +64,24 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts one, and waits until it says where it listens; what else it says goes to `log`.
-    pub(super) fn start(mut command: Command, name: &str, log: &Path) -> Result<Server> {
+    /// Starts one, and waits until it says where it listens; what else it says goes to `log`. Once `stop` is set it
+    /// isn't waited for.
+    pub(super) fn start(
+        command: Command,
+        name: &str,
+        log: &Path,
+        stop: &AtomicBool,
+    ) -> Result<Server> {
+        Server::start_within(command, name, log, stop, SILENCE_MAX)
+    }
+
+    fn start_within(
+        mut command: Command,
+        name: &str,
+        log: &Path,
+        stop: &AtomicBool,
+        patience: Duration,
+    ) -> Result<Server> {
         let file = File::create(log).map_err(Error::io(log.display().to_string()))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
         let process = command.spawn().map_err(Error::io(format!("start {name}")))?;
@@ -73,11 +92,10 @@ impl Server {
             name: name.to_owned(),
             log: log.to_owned(),
         };
-        let mut line = String::new();
-        if let Some(stdout) = server.process.stdout.take() {
-            let read = BufReader::new(stdout).read_line(&mut line);
-            read.map_err(Error::io(format!("where {name} listens")))?;
-        }
+        let line = match server.process.stdout.take() {
+            Some(stdout) => server.first_line(stdout, stop, patience)?,
+            None => String::new(),
+        };
         // `http://ADDRESS`, or `listening on http://ADDRESS (data), ...`.
         let mut urls = line.split([' ', ',', '\n']).filter(|word| word.starts_with("http://"));
         match urls.next() {
@@ -86,6 +104,39 @@ impl Server {
         }
         server.admin_url = urls.next().map(str::to_owned);
         Ok(server)
+    }
+
+    /// Its first line; empty where it ends without one.
+    fn first_line(
+        &self,
+        stdout: ChildStdout,
+        stop: &AtomicBool,
+        patience: Duration,
+    ) -> Result<String> {
+        let (sender, lines) = mpsc::channel();
+        let read = move || {
+            let mut line = String::new();
+            let read = BufReader::new(stdout).read_line(&mut line).map(|_| line);
+            // Nobody may wait for it any more.
+            let _ = sender.send(read);
+        };
+        // It ends with the server's output, and so with the server.
+        let thread = std::thread::Builder::new().name("lab-server".into()).spawn(read);
+        thread.map_err(Error::io("thread"))?;
+        let since = Instant::now();
+        loop {
+            match lines.recv_timeout(TICK) {
+                Ok(read) => return read.map_err(Error::io(format!("where {} listens", self.name))),
+                Err(RecvTimeoutError::Disconnected) => return Ok(String::new()),
+                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                    return Err(Error::Interrupted);
+                }
+                Err(RecvTimeoutError::Timeout) if since.elapsed() > patience => {
+                    return Err(self.error("it doesn't say where it listens, and was killed"));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
     }
 
     /// The URL of its admin listener.
@@ -169,5 +220,25 @@ impl Drop for Server {
             let _ = self.process.kill();
             let _ = self.process.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that came up without a word held the laboratory for good, whatever was pressed.
+    #[test]
+    fn a_server_that_never_listens_is_waited_for_only_so_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let started = |stop: bool, patience| {
+            let mut command = Command::new("sleep");
+            command.arg("3600");
+            let (log, stop) = (directory.path().join("log"), AtomicBool::new(stop));
+            Server::start_within(command, "mute", &log, &stop, patience).unwrap_err()
+        };
+        let killed = started(false, Duration::from_millis(10)).to_string();
+        assert!(killed.contains("where it listens, and was killed"), "{killed}");
+        assert!(matches!(started(true, PATIENCE), Error::Interrupted));
     }
 }

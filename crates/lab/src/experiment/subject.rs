@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::memory_group::MemoryGroup;
 use super::plan::{FilesStore, PlannedRun, Subject};
@@ -163,6 +165,7 @@ impl Opened {
     ) -> Result<Opened> {
         let store = directory.join("store");
         let log = directory.join("server.log");
+        let stop = &run.options.load.stop;
         let opening = |name: &str, settings: &BTreeMap<String, String>| Opening {
             name: name.to_owned(),
             directory: store.clone(),
@@ -171,7 +174,7 @@ impl Opened {
         };
         match &run.subject {
             Subject::Engine { settings } => {
-                open_child(&programs.child, group, &opening(engine::NAME, settings))
+                open_child(&programs.child, group, &opening(engine::NAME, settings), stop)
             }
             Subject::Build { program } => {
                 // Told what this one is told.
@@ -179,15 +182,15 @@ impl Opened {
                 if let Some(first) = words.first_mut() {
                     *first = program.clone().into_os_string();
                 }
-                open_child(&words, group, &opening(engine::NAME, &BTreeMap::new()))
+                open_child(&words, group, &opening(engine::NAME, &BTreeMap::new()), stop)
             }
             Subject::Floor => {
-                open_child(&programs.child, group, &opening(floor::NAME, &BTreeMap::new()))
+                open_child(&programs.child, group, &opening(floor::NAME, &BTreeMap::new()), stop)
             }
             Subject::Rival { name } => {
                 let program: Vec<OsString> =
                     programs.rivals.iter().map(|path| path.clone().into_os_string()).collect();
-                open_child(&program, group, &opening(name, &BTreeMap::new()))
+                open_child(&program, group, &opening(name, &BTreeMap::new()), stop)
             }
             Subject::Files { store: kind, buckets } => {
                 let opening = FilesOpening {
@@ -208,7 +211,7 @@ impl Opened {
                 for (name, value) in &flags {
                     command.arg(format!("--{name}={value}"));
                 }
-                let server = Server::start(command, &run.target, &log)?;
+                let server = Server::start(command, &run.target, &log, stop)?;
                 let mut settings = flags;
                 settings.insert("version".into(), env!("CARGO_PKG_VERSION").into());
                 let target = HttpTarget::new(server.url())?
@@ -219,7 +222,7 @@ impl Opened {
             Subject::Bare { body_bytes, keys } => {
                 let mut command = command(&programs.bare, group)?;
                 command.arg(body_bytes.to_string()).arg(keys.to_string());
-                let server = Server::start(command, &run.target, &log)?;
+                let server = Server::start(command, &run.target, &log, stop)?;
                 let mut settings = BTreeMap::from([("body_bytes".into(), body_bytes.to_string())]);
                 if *keys > 0 {
                     settings.insert("keys".into(), keys.to_string());
@@ -316,8 +319,9 @@ fn open_child(
     words: &[OsString],
     group: Option<&MemoryGroup>,
     opening: &Opening,
+    stop: &Arc<AtomicBool>,
 ) -> Result<Opened> {
-    let mut child = Child::spawn(command(words, group)?)?;
+    let mut child = Child::spawn(command(words, group)?)?.with_stop(stop.clone());
     child.open(opening)?;
     Ok(Opened::Child(Box::new(child)))
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tallybook_lab::Error;
@@ -116,6 +117,27 @@ fn interrupt_reaches_the_child() {
     assert!(matches!(loaded.error, Some(Error::Interrupted)), "{:?}", loaded.error);
     assert!(loaded.outcome.operations > 0);
     child.close().unwrap();
+}
+
+/// A child that hung in opening or closing was waited for without an end, whatever was pressed.
+#[test]
+fn child_that_hangs_in_opening_or_closing_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let short = Duration::from_millis(20);
+    let opened = r#"{"tell":"opened","name":"mute","settings":{}}"#;
+    let mute = |script: String| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        Child::spawn(command).unwrap().with_patience(short)
+    };
+    let mut child = mute(format!("read line; echo '{opened}'; exec sleep 3600"));
+    child.open(&opening(&dir)).unwrap();
+    let error = child.close().unwrap_err().to_string();
+    assert!(error.contains("it fell silent, and was killed"), "{error}");
+    let stop = Arc::new(AtomicBool::new(true));
+    let mut child = mute("exec sleep 3600".to_owned()).with_stop(stop);
+    let error = child.open(&opening(&dir)).unwrap_err().to_string();
+    assert!(error.contains("it didn't stop when told to, and was killed"), "{error}");
 }
 
 #[test]
