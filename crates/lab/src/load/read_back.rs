@@ -12,7 +12,7 @@ use crate::keys::KeyNumber;
 use crate::record::Outcome;
 use crate::target::{Answers, Request, Target};
 use crate::values;
-use crate::workload::{Kind, Operation, Plan};
+use crate::workload::{Kind, Operation, Plan, Stream};
 
 /// The figure of the writes that were read back.
 pub(crate) const READ_BACK: &str = "writes.read_back";
@@ -20,18 +20,25 @@ pub(crate) const READ_BACK: &str = "writes.read_back";
 /// Of so many operations, the last of a run, the writes are read back.
 const OPERATIONS: u64 = 4096;
 
-/// Reads back the last writes of a run of `plan`, and answers how many; none where several write the same keys at
-/// once, or where a write failed, so that what has to be there isn't known.
+/// Reads back the last writes of a run of `plan`, those of a writer beside the reads too, and answers how many; none
+/// where several write the same keys at once, or where a write failed, so that what has to be there isn't known.
 ///
 /// `WrongData`: a write that was acknowledged isn't there.
 pub(crate) fn read_back(target: &dyn Target, plan: &Arc<Plan>, outcome: &Outcome) -> Result<u64> {
     let spec = plan.spec();
-    let is_known = spec.threads == 1 && outcome.errors() == 0;
+    let beside = plan.background_stream();
+    let is_known = (spec.threads == 1 || beside.is_some()) && outcome.errors() == 0;
     if !(spec.verify && spec.workload.writes() && is_known) {
         return Ok(0);
     }
-    let made = outcome.kinds.values().map(|kind| kind.count).sum();
-    let writes = last_writes(plan, made);
+    let writes = match beside {
+        // All that it makes are puts, and nothing else makes any.
+        Some(writer) => {
+            let puts = outcome.kinds.get(Kind::Put.name()).map_or(0, |put| put.count);
+            last_writes(writer, puts)
+        }
+        None => last_writes(plan.stream(0), outcome.kinds.values().map(|kind| kind.count).sum()),
+    };
     if writes.is_empty() {
         return Ok(0);
     }
@@ -49,9 +56,8 @@ pub(crate) fn read_back(target: &dyn Target, plan: &Arc<Plan>, outcome: &Outcome
     Ok(writes.len() as u64)
 }
 
-/// What the last operations of so many wrote: each key's generation, `None` for one that was deleted.
-fn last_writes(plan: &Arc<Plan>, made: u64) -> HashMap<KeyNumber, Option<u64>> {
-    let mut stream = plan.stream(0);
+/// What the last operations of so many of a stream wrote: each key's generation, `None` for one that was deleted.
+fn last_writes(mut stream: Stream, made: u64) -> HashMap<KeyNumber, Option<u64>> {
     let mut operation = Operation::empty();
     let mut writes = HashMap::new();
     for nth in 0..made {

@@ -117,3 +117,21 @@ fn writes_that_were_acknowledged_and_not_made_make_a_run_invalid() {
     made(Workload::UpdateRandom, Length::Operations(3_000));
     made(Workload::Overwrite, Length::Time(std::time::Duration::from_millis(200)));
 }
+
+/// The puts beside reads were never read back: an engine that drops them reads the faster for it.
+#[test]
+fn writes_beside_reads_that_were_not_made_make_a_run_invalid() {
+    // As long as it takes the writer to come to its turn.
+    let length = Length::Operations(100_000);
+    let base = Spec { workload: Workload::ReadWhileWriting, keys: 5_000, ..Spec::default() };
+    let spec = Spec { length, threads: 2, background_rate: 0.0, ..base };
+    let options = RunOptions { settle: false, ..RunOptions::default() };
+    let honest = Memory::new();
+    prefill(&honest, &spec, &options, &mut |_, _| {}).unwrap();
+    let told = run(&honest.with(Fault::ForgetsFrom(1)), &spec, &options, &mut |_, _| {}).unwrap();
+    assert!(matches!(told.error, Some(Error::WrongData(_))), "{:?}", told.error);
+    assert!(told.outcome.kinds["put"].count > 0 && told.outcome.invalid.is_some());
+    let told = run(&honest.with(Fault::None), &spec, &options, &mut |_, _| {}).unwrap();
+    assert!(told.error.is_none(), "{:?}", told.error);
+    assert!(told.outcome.figures["writes.read_back"] > 0.0);
+}
