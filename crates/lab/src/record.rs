@@ -138,7 +138,8 @@ pub struct KindOutcome {
     pub missed: u64,
     /// Errors by kind: a status, a refusal, a time-out.
     pub errors: BTreeMap<String, u64>,
-    /// Latency from the moment at which each was due (open loop) or sent (closed loop).
+    /// Latency from the moment at which each was due (open loop) or sent (closed loop); of a request that timed out, how
+    /// long it was waited for.
     pub latency: Latency,
     /// Latency from the moment at which each was sent; of a closed loop the same.
     pub from_sent: Latency,

@@ -68,6 +68,9 @@ pub trait Answers {
     fn failed(&mut self, kind: &str);
 }
 
+/// What a request that was waited for too long failed by.
+pub const TIME_OUT: &str = "time-out";
+
 /// One thread's or connection's way to a target.
 pub trait Session: Send {
     /// Makes one request and tells of its answer. An `Err` ends the run: the target is gone.

@@ -7,8 +7,9 @@
 use quanta::Instant;
 
 use super::check::{Check, Told};
+use super::interval::Times;
 use super::pace::Schedule;
-use super::recorder::{Recorder, Times};
+use super::recorder::Recorder;
 use super::stop::Stop;
 use crate::error::{Error, Result};
 use crate::target::{Request, Session};

@@ -56,13 +56,15 @@ impl Collected {
 
     pub(super) fn add(&mut self, interval: &Interval) {
         let second = usize::try_from(interval.second).unwrap_or(usize::MAX - 1);
-        let mut answered = 0;
+        let (mut answered, mut has_latency) = (0, false);
         for (kind, tally) in Kind::ALL.into_iter().zip(&interval.tallies) {
             let Some(tally) = tally else { continue };
             self.tallies.entry(kind).or_insert_with(Tally::new).add(tally);
-            if tally.count == 0 {
+            // Of time-outs there are latencies, though nothing was answered.
+            if tally.latency.is_empty() {
                 continue;
             }
+            has_latency = true;
             answered += tally.count;
             let kinds = self.open.entry(interval.second).or_default();
             kinds
@@ -71,7 +73,7 @@ impl Collected {
                 .add(&tally.latency)
                 .expect("a growing histogram takes any other");
         }
-        if answered > 0 {
+        if has_latency {
             if self.per_second.len() <= second {
                 self.per_second.resize(second + 1, 0);
             }

@@ -12,9 +12,10 @@ use quanta::Instant;
 
 use super::check::{Check, Told};
 use super::closed::{Lane, refuse_wrong, write_value};
+use super::interval::Times;
 use super::open::Timing;
 use super::pace::{self, Schedule, Slot};
-use super::recorder::{Recorder, Times};
+use super::recorder::Recorder;
 use super::stop::Stop;
 use crate::error::Result;
 use crate::target::{Answers, Connections, Desk, Out, Request};

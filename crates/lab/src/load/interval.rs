@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use quanta::Instant;
 
 use crate::workload::Kind;
 
@@ -20,6 +21,17 @@ pub(super) fn record(histogram: &mut Histogram<u64>, time: Duration) {
     let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(NANOSECONDS_MAX);
     // It grows by itself, so nothing is out of range.
     let _ = histogram.record(ns);
+}
+
+/// One request's moments.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// When it was to be sent; of a closed loop, when it was.
+    pub(super) due: Instant,
+    /// When it was sent.
+    pub(super) sent: Instant,
+    /// When its answer was shown.
+    pub(super) answered: Instant,
 }
 
 /// One kind of operation in one interval, or in all.
@@ -40,6 +52,13 @@ impl Tally {
             errors: BTreeMap::new(),
             latency: histogram(),
             from_sent: histogram(),
+        }
+    }
+
+    pub(super) fn note_latency(&mut self, times: Times, is_open_loop: bool) {
+        record(&mut self.latency, times.answered.saturating_duration_since(times.due));
+        if is_open_loop {
+            record(&mut self.from_sent, times.answered.saturating_duration_since(times.sent));
         }
     }
 

@@ -57,7 +57,8 @@ const COLLECTED: &str = "generator.collected_s";
 pub(crate) const WRITER_KEPT: &str = "writer.kept_share";
 /// The figure of the share of the time in which the thread that drives all connections was busy.
 pub(crate) const GENERATOR_BUSY: &str = "generator.busy_share";
-/// A run of which a greater share of the requests failed doesn't count: they are in no latency and no rate.
+/// A run of which a greater share of the requests failed doesn't count: they are in no rate, and but for time-outs in
+/// no latency.
 const ERROR_SHARE_MAX: f64 = 0.001;
 /// A generating thread this busy is the bottleneck itself.
 const BUSY_SHARE_MAX: f64 = 0.97;

@@ -10,8 +10,8 @@ use quanta::Instant;
 
 use super::closed::{Attempt, Lane};
 use super::desk::Driven;
+use super::interval::Times;
 use super::pace::{self, Slot};
-use super::recorder::Times;
 use super::stop::Stop;
 use crate::error::Result;
 use crate::target::Session;

@@ -11,20 +11,10 @@ use quanta::Instant;
 
 use super::check::Told;
 use super::collected::Collected;
-use super::interval::{Interval, Tally, record};
+use super::interval::{Interval, Tally, Times, record};
 use crate::keys::mix;
+use crate::target::TIME_OUT;
 use crate::workload::{Kind, Operation};
-
-/// One request's moments.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Times {
-    /// When it was to be sent; of a closed loop, when it was.
-    pub(super) due: Instant,
-    /// When it was sent.
-    pub(super) sent: Instant,
-    /// When its answer was shown.
-    pub(super) answered: Instant,
-}
 
 /// One thread's notes.
 #[derive(Debug)]
@@ -48,7 +38,8 @@ struct Full {
 }
 
 impl Recorder {
-    /// Takes note of an answered operation, unless it is wrong or never came.
+    /// Takes note of an answered operation, unless it is wrong or never came. One that was waited for until it timed
+    /// out is no operation, but its latency is one: it was no shorter than that.
     pub(super) fn note(&mut self, operation: &Operation, told: &Told, times: Times) {
         let at = times.answered.saturating_duration_since(self.start);
         if at.as_secs() != self.interval.second {
@@ -62,16 +53,16 @@ impl Recorder {
             Told::Missed => true,
             Told::Failed(kind) => {
                 *tally.errors.entry(kind.clone()).or_default() += 1;
+                if kind == TIME_OUT {
+                    tally.note_latency(times, self.is_open_loop);
+                }
                 return;
             }
             Told::Nothing | Told::Wrong(_) => return,
         };
         tally.count += 1;
         tally.missed += u64::from(is_missed);
-        record(&mut tally.latency, times.answered.saturating_duration_since(times.due));
-        if self.is_open_loop {
-            record(&mut tally.from_sent, times.answered.saturating_duration_since(times.sent));
-        }
+        tally.note_latency(times, self.is_open_loop);
         let bytes = operation.key.len() as u64;
         interval.written_bytes += match operation.kind {
             Kind::Put | Kind::ReadModifyWrite => bytes + u64::from(operation.value_bytes),
@@ -192,7 +183,7 @@ mod tests {
             note(&mut other, Kind::Get, &Told::Missed, second * 1000 + 300, 20);
             note(&mut other, Kind::Get, &Told::Good, second * 1000 + 400, 40);
         }
-        note(&mut other, Kind::Get, &Told::Failed("503".into()), 29_500, 1);
+        note(&mut other, Kind::Get, &Told::Failed("503".into()), 29_500, 500);
         // What happened long ago is handed over late by a thread that was stuck.
         note(&mut stuck, Kind::Put, &Told::Good, 2500, 60);
         one.finish();
@@ -218,6 +209,27 @@ mod tests {
             "errors are no answers: {}",
             outcome.seconds
         );
+    }
+
+    /// Requests that hung until they timed out were in no latency, which was the better for it.
+    #[test]
+    fn a_time_out_is_a_latency_and_no_operation() {
+        let mut collector = Collector::new(Instant::now() + Duration::from_secs(10), true);
+        let mut recorder = collector.recorder(true, true);
+        collector.seal();
+        note(&mut recorder, Kind::Get, &Told::Good, 100, 10);
+        note(&mut recorder, Kind::Get, &Told::Failed(TIME_OUT.into()), 3500, 3000);
+        recorder.finish();
+        while collector.collect(Duration::from_secs(1)) {}
+        let outcome = collector.collected.outcome();
+        let get = &outcome.kinds["get"];
+        assert_eq!((get.count, get.errors[TIME_OUT], outcome.operations), (1, 1, 1));
+        let about = |ns: u64, ms: f64| (ns as f64 / 1e6 / ms - 1.0).abs() < 0.002;
+        assert!(about(get.latency.max_ns, 3000.0), "{:?}", get.latency);
+        assert!(about(get.from_sent.max_ns, 1500.0), "{:?}", get.from_sent);
+        assert_eq!(outcome.per_second, [1, 0, 0, 0]);
+        assert!(about(get.per_second[3][2], 3000.0), "{:?}", get.per_second);
+        assert!((outcome.seconds - 0.1).abs() < 1e-6, "{}", outcome.seconds);
     }
 
     #[test]

@@ -116,8 +116,9 @@ fn server_that_never_answers_is_a_time_out_of_each_request() {
     let spec = Spec { length, threads: 2, pipeline: 2, ..tiny(Workload::ReadMissing) };
     let loaded = run(&target, &spec);
     assert!(loaded.error.is_none(), "{:?}", loaded.error);
-    assert_eq!(loaded.outcome.kinds["get"].errors["time-out"], 8);
-    assert_eq!(loaded.outcome.operations, 0);
+    let get = &loaded.outcome.kinds["get"];
+    assert_eq!((get.errors["time-out"], get.count, loaded.outcome.operations), (8, 0, 0));
+    assert!(get.latency.p50_ns >= 300_000_000, "{:?}", get.latency);
 }
 
 #[test]

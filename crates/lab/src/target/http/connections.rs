@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use super::Server;
 use super::connection::{Connection, State};
 use crate::error::{Error, Result};
-use crate::target::{Connections, Desk};
+use crate::target::{Connections, Desk, TIME_OUT};
 
 /// Connections looked at before due requests get their turn.
 const EVENTS: usize = 16;
@@ -103,7 +103,7 @@ impl Epoll {
         for at in 0..self.connections.len() {
             if self.connections[at].has_timed_out(now) {
                 // Those behind the oldest can't be answered before it.
-                self.connections[at].fail_all("time-out", desk);
+                self.connections[at].fail_all(TIME_OUT, desk);
                 self.renew(at, desk)?;
             }
         }
