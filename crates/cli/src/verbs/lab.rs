@@ -3,6 +3,8 @@
 //! Figures and reports go to files and standard output, progress to standard error. Ctrl-C ends the run
 //! under way, keeps what is done and draws the report of it; the same command goes on from there.
 
+mod ending;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
@@ -25,10 +27,11 @@ use tallybook_lab::report::{compare as compare_records, load_records, machine_te
 use tallybook_lab::{Error, child, files};
 
 use crate::arguments::{LabArguments, LabCommand, LabRunArguments};
-use crate::exit::{Exit, UsageError, say};
+use crate::exit::{Exit, UsageError, found, say};
 use crate::output::Output;
 use crate::process;
 use crate::serve;
+use ending::Ending;
 
 /// Runs one of the laboratory's commands.
 pub(crate) fn lab(arguments: LabArguments) -> anyhow::Result<Exit> {
@@ -103,7 +106,11 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
     let bench = Bench { directory: &directory, command: &rerun, programs: &programs, stop };
     runner::check(experiment, &plan, &bench).map_err(usage)?;
     let mut show = Show::new();
-    let made = runner::make(experiment, &plan, &bench, &mut |status| show.update(status));
+    let mut ending = Ending::default();
+    let made = runner::make(experiment, &plan, &bench, &mut |status| {
+        ending.note(status);
+        show.update(status);
+    });
     show.finish();
     let summary = made?;
     if summary.kept > 0 {
@@ -113,28 +120,9 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
         say("interrupted before the first run was done; the same command begins again");
         return Ok(Exit::Interrupted);
     }
-    draw(experiment, &directory, &rerun)?;
-    if !summary.failed.is_empty() {
-        anyhow::bail!(
-            "{} of {} runs failed, and don't count:\n  {}",
-            summary.failed.len(),
-            summary.asked,
-            summary.failed.join("\n  ")
-        );
-    }
-    if summary.interrupted {
-        let left = summary.left;
-        let again = left.saturating_sub(summary.asked - summary.made - summary.kept);
-        let again = match again {
-            0 => String::new(),
-            _ => format!(", {again} of them once more: they don't count, or their store is gone"),
-        };
-        say(format_args!(
-            "interrupted; the same command goes on with the {left} runs that are left{again}"
-        ));
-        return Ok(Exit::Interrupted);
-    }
-    Ok(Exit::Success)
+    // What nobody reads on is no less of a failure.
+    let drawn = draw(experiment, &directory, &rerun);
+    found(ending.tell(&summary), drawn)
 }
 
 /// The command that makes the runs again, quoted for a shell.

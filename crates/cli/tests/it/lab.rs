@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::binary::{Dir, Outcome, run, tallybook};
+use crate::binary::{Dir, Outcome, run, tallybook, unread};
 
 fn lab(arguments: &[&str]) -> Outcome {
     run(tallybook().arg("lab").args(arguments))
@@ -106,6 +106,27 @@ fn servers_are_measured_reported_and_compared() {
     assert!(!dir.beside("h.svg").exists());
     let added = history(&text(&dir.beside("h.jsonl"))).success();
     assert!(added.stderr.contains("has 1 changes") && dir.beside("h.svg").exists(), "{added:?}");
+}
+
+/// The report was written before failures were told of: with nobody reading on, they were no failures.
+#[test]
+fn failed_runs_are_a_failure_where_nobody_reads_the_report() {
+    let dir = Dir::new();
+    let out = text(&dir.beside("floor"));
+    // It answers a constant, which nobody put.
+    let mut liar = tallybook();
+    liar.args(["lab", "bare", "100", "0"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut liar = liar.spawn().unwrap();
+    let mut url = String::new();
+    BufReader::new(liar.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let mut command = tallybook();
+    command.args(["lab", "run", "http-floor", "--scale", "tiny", "--repetitions", "1"]);
+    command.args(["--against", url.trim(), "--out", &out]).stdout(unread()).stderr(Stdio::piped());
+    let outcome: Outcome = command.spawn().unwrap().wait_with_output().unwrap().into();
+    drop(liar.stdin.take());
+    liar.wait().unwrap();
+    let outcome = outcome.failure(1, "runs failed, and don't count:");
+    assert!(outcome.stderr.contains("wrong data"), "{outcome:?}");
 }
 
 #[test]
