@@ -135,14 +135,19 @@ impl Window {
             return Ok(());
         }
         let wanted = self.piece_bytes.max(len).min(self.limit - offset);
+        // What is ahead may be what can't be read, and not be wanted.
+        self.read(offset, wanted).or_else(|_| self.read(offset, len))
+    }
+
+    fn read(&mut self, offset: u64, len: u64) -> Result<()> {
         self.bytes.clear();
-        self.bytes.resize(wanted as usize, 0);
+        self.bytes.resize(len as usize, 0);
         self.at = offset;
-        if let Err(source) = self.file.read_exact_at(&mut self.bytes, offset) {
+        let read = self.file.read_exact_at(&mut self.bytes, offset);
+        read.map_err(|source| {
             self.bytes.clear();
-            return Err(Error::io("read", &self.path, source));
-        }
-        Ok(())
+            Error::io("read", &self.path, source)
+        })
     }
 }
 

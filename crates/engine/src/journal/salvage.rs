@@ -13,7 +13,7 @@ use super::reader::{Record, SegmentReader, Step};
 use super::record::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordType, Start};
 use super::segment::JournalFiles;
 use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentType};
-use super::survey::{Candidate, survey};
+use super::survey::{Candidate, header_of};
 use super::writer::JournalPosition;
 use crate::error::{Error, Result};
 use crate::file_name;
@@ -23,6 +23,9 @@ use crate::range_tombstone::RangeTombstone;
 
 /// Behind a place that can't be read the next record is looked for in pieces of this, each by itself.
 const PIECE_BYTES: u64 = 64 << 10;
+
+/// And of a piece that can't be read in parts of this, which is the least that a disk can't read.
+const SECTOR_BYTES: u64 = 512;
 
 /// Something that the journal tells.
 #[derive(Debug)]
@@ -63,8 +66,12 @@ impl<'a> SalvagedJournal<'a> {
     pub fn survey(files: &'a Arc<JournalFiles>, numbers: &[u64]) -> SalvagedJournal<'a> {
         let (mut segments, mut damage) = (Vec::new(), Vec::new());
         for number in numbers {
-            match survey(files, &[*number]) {
-                Ok(found) => segments.extend(found),
+            match header_of(files, *number) {
+                Ok(mut found) => {
+                    // What can't be read of its records is told when they are.
+                    let _ = found.look_at_start(files);
+                    segments.push(found);
+                }
                 Err(error) => damage.push(error),
             }
         }
@@ -221,14 +228,37 @@ impl<'a> SalvagedJournal<'a> {
     fn look_on(&self, segment: &Candidate, from: u64, limit: u64) -> Option<u64> {
         let mut at = from.max(SEGMENT_HEADER_BYTES).next_multiple_of(RECORD_ALIGNMENT);
         while at < limit {
-            let end = (at + PIECE_BYTES + RECORD_HEADER_BYTES).min(limit);
-            let reader = segment.reader(self.files, at, end);
-            if let Ok(Some(found)) = reader.and_then(|mut reader| reader.next_header(at)) {
-                return Some(found);
+            let end = at.saturating_add(PIECE_BYTES).min(limit);
+            let found = self.header_in(segment, at..end, limit);
+            let found = found.unwrap_or_else(|_| self.header_in_sectors(segment, at..end, limit));
+            if found.is_some() {
+                return found;
             }
-            at += PIECE_BYTES;
+            at = end;
         }
         None
+    }
+
+    /// As `header_in`, of a part that can't be read in one.
+    fn header_in_sectors(&self, segment: &Candidate, part: Range<u64>, limit: u64) -> Option<u64> {
+        let mut sector = part.start;
+        while sector < part.end {
+            let end = (sector + 1).next_multiple_of(SECTOR_BYTES).min(part.end);
+            let found = self.header_in(segment, sector..end, limit);
+            // Where one that begins here would end may be what can't be read.
+            let found = found.or_else(|_| self.header_in(segment, sector..end, end));
+            if let Ok(Some(found)) = found {
+                return Some(found);
+            }
+            sector = end;
+        }
+        None
+    }
+
+    /// The first record header that begins in a part of a segment, and ends before `limit`.
+    fn header_in(&self, segment: &Candidate, part: Range<u64>, limit: u64) -> Result<Option<u64>> {
+        let end = (part.end + RECORD_HEADER_BYTES).min(limit);
+        segment.reader(self.files, part.start, end)?.next_header(part.start)
     }
 }
 
@@ -322,6 +352,10 @@ impl Walk<'_> {
     }
 
     fn hole(&mut self, error: Error) {
+        // Something follows, so that the log doesn't end before it.
+        if let Some((number, held)) = self.held.take() {
+            tell(number, &held, self.told);
+        }
         self.has_hole = true;
         // Who follows may begin anywhere.
         self.next_seqno = 0;
@@ -350,5 +384,35 @@ fn tell(segment: u64, record: &Record, told: &mut dyn FnMut(Told)) {
         let (written_at_ms, expires_at_ms) = (record.header.written_at_ms, entry.expires_at_ms);
         let attributes = record.meta.slice(entry.attributes.clone());
         told(Told::Entry(key, Entry { seqno, written_at_ms, expires_at_ms, attributes, body }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Bench;
+    use super::*;
+
+    /// Read in pieces of 256 KiB, it cost what was up to so far before it.
+    #[test]
+    fn what_the_disk_can_not_read_costs_no_more_than_what_is_there() {
+        let bench = Bench::pread();
+        let mut journal = bench.journal();
+        for at in 0..20u8 {
+            journal.put(&[b'k', at], &[at; 300]);
+        }
+        journal.sync_and_mark();
+        // The end of the record with the third key, all of the next, and the front of one more.
+        *bench.fs.faults.unreadable.lock() = 3 * SECTOR_BYTES..4 * SECTOR_BYTES;
+        let salvaged = SalvagedJournal::survey(&bench.files, &bench.numbers());
+        assert!(salvaged.damage().is_empty());
+        let (mut keys, mut holes) = (Vec::new(), 0);
+        salvaged.log(JournalPosition::default(), 0, None, &mut |told| match told {
+            Told::Entry(key, _) => keys.push(key[1]),
+            Told::Hole(_) => holes += 1,
+            other => panic!("{other:?}"),
+        });
+        let expected = (0..20).filter(|at| !(3..6).contains(at));
+        assert!(keys.iter().copied().eq(expected), "{keys:?}");
+        assert_eq!(holes, 1);
     }
 }

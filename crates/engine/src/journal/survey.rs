@@ -24,6 +24,22 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
+    /// Reads the first record of a segment of the log, and whether one follows.
+    pub(super) fn look_at_start(&mut self, files: &JournalFiles) -> Result<()> {
+        if self.header.segment_type != SegmentType::Log {
+            return Ok(());
+        }
+        let mut reader = self.reader(files, SEGMENT_HEADER_BYTES, self.len)?;
+        reader.read_little();
+        if let Step::Record(record) = reader.step()?
+            && record.header.record_type == RecordType::Start
+        {
+            self.start = Start::decode(&record.meta);
+            self.has_records = matches!(reader.step()?, Step::Record(_));
+        }
+        Ok(())
+    }
+
     pub(super) fn reader(
         &self,
         files: &JournalFiles,
@@ -42,22 +58,17 @@ impl Candidate {
 
 /// Looks at the segment files with these numbers.
 pub(super) fn survey(files: &JournalFiles, numbers: &[u64]) -> Result<Vec<Candidate>> {
-    let mut candidates = Vec::with_capacity(numbers.len());
-    for &number in numbers {
-        let path = file_name::segment(&files.dir, number);
-        let (header, len) = read_header(files, number, &path)?;
-        let mut candidate = Candidate { header, path, len, start: None, has_records: false };
-        if header.segment_type == SegmentType::Log {
-            let mut reader = candidate.reader(files, SEGMENT_HEADER_BYTES, len)?;
-            reader.read_little();
-            if let Step::Record(record) = reader.step()?
-                && record.header.record_type == RecordType::Start
-            {
-                candidate.start = Start::decode(&record.meta);
-                candidate.has_records = matches!(reader.step()?, Step::Record(_));
-            }
-        }
-        candidates.push(candidate);
-    }
-    Ok(candidates)
+    let look = |&number: &u64| {
+        let mut candidate = header_of(files, number)?;
+        candidate.look_at_start(files)?;
+        Ok(candidate)
+    };
+    numbers.iter().map(look).collect()
+}
+
+/// A segment file by its header alone.
+pub(super) fn header_of(files: &JournalFiles, number: u64) -> Result<Candidate> {
+    let path = file_name::segment(&files.dir, number);
+    let (header, len) = read_header(files, number, &path)?;
+    Ok(Candidate { header, path, len, start: None, has_records: false })
 }

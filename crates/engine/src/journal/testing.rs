@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -31,6 +32,8 @@ pub(super) struct Faults {
     pub(super) no_space: AtomicBool,
     pub(super) syncs: AtomicU64,
     pub(super) bytes_read: AtomicU64,
+    /// Of each file, what can't be read.
+    pub(super) unreadable: Mutex<Range<u64>>,
     holding: Mutex<(bool, u64)>,
     changed: Condvar,
 }
@@ -199,6 +202,10 @@ impl File for Handle {
         Ok(self.0.data.lock().len() as u64)
     }
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let unreadable = self.0.faults.unreadable.lock().clone();
+        if offset < unreadable.end && offset + buf.len() as u64 > unreadable.start {
+            return Err(io::Error::other("can't be read"));
+        }
         let data = self.0.data.lock();
         let from = offset as usize;
         let bytes = data.get(from..from + buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?;

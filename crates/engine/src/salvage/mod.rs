@@ -24,7 +24,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::file_name::{self, FileKind};
-use crate::head::Body;
+use crate::head::{Body, Entry};
 use crate::journal::{JournalFiles, SalvagedJournal, Told};
 use crate::key::{SEQNO_MAX, SeqNo, hash};
 use crate::manifest::{self, RecoveredManifest};
@@ -145,9 +145,14 @@ pub fn salvage_with(
         locked => Some(locked?),
     };
     let found = Found::new(resources, from, &names)?;
-    if wanted == Wanted::Certain && found.manifest.is_err() {
-        let what = "without a manifest nothing is certain: ask for everything";
-        return Err(Error::InvalidArgument(format!("{what} ({})", from.display())));
+    match &found.manifest {
+        // It may be readable another time.
+        Err(error @ Error::Io { .. }) if wanted == Wanted::Certain => return Err(error.clone()),
+        Err(error) if wanted == Wanted::Certain => {
+            let what = "without a manifest nothing is certain: ask for everything";
+            return Err(Error::InvalidArgument(format!("{what} ({error})")));
+        }
+        _ => {}
     }
     fs.create_dir_all(to).map_err(|error| Error::io("create", to, error))?;
     let _to_lock = lock(resources, to)?;
@@ -167,6 +172,8 @@ fn lock(resources: &Resources, dir: &Path) -> Result<Box<dyn Send + Sync>> {
 struct Found {
     /// The version, or why there is none.
     manifest: Result<Version, Error>,
+    /// What is wrong with the file that names it, if it was found without.
+    current: Option<Error>,
     tables: Vec<u64>,
     segments: Vec<u64>,
 }
@@ -192,23 +199,35 @@ impl Found {
             _ => None,
         });
         let version = |recovered: RecoveredManifest| recovered.version;
+        let mut current = None;
         let manifest = match manifest::recover(&*resources.fs, dir) {
             Ok(Some(recovered)) => Ok(version(recovered)),
             Ok(None) => {
                 return Err(Error::InvalidArgument(format!("{} holds no store", dir.display())));
             }
             Err(newer @ Error::NewerFormat { .. }) => return Err(newer),
-            // One alone is the live one, whatever became of the file that names it.
+            // Where nothing names another, one alone is the live one.
             Err(error) => match manifests[..] {
-                [number] => match manifest::recover_file(&*resources.fs, dir, number) {
-                    Err(newer @ Error::NewerFormat { .. }) => return Err(newer),
-                    recovered => recovered.map(version).map_err(|_| error),
-                },
+                [number] if is_of_current(&error, dir) => {
+                    match manifest::recover_file(&*resources.fs, dir, number) {
+                        Err(newer @ Error::NewerFormat { .. }) => return Err(newer),
+                        Ok(recovered) => {
+                            current = Some(error);
+                            Ok(version(recovered))
+                        }
+                        Err(_) => Err(error),
+                    }
+                }
                 _ => Err(error),
             },
         };
-        Ok(Found { manifest, tables, segments })
+        Ok(Found { manifest, current, tables, segments })
     }
+}
+
+/// Whether an error is that `CURRENT` is missing, or names none.
+fn is_of_current(error: &Error, dir: &Path) -> bool {
+    matches!(error, Error::Corruption { file, .. } if *file == file_name::current(dir))
 }
 
 struct Salvage<'a> {
@@ -277,8 +296,9 @@ impl Salvage<'_> {
         let mut copy = Copy::new(&files, &next_file_number, self.options, Arc::new(self.salts()));
         self.copy(&mut seen, &mut copy, &mut report, &mut progress)?;
         copy.finish(last_seqno)?;
-        let manifest = self.found.manifest.as_ref().err().cloned();
-        let errors = seen.lost.errors.into_iter().chain(manifest);
+        let Found { manifest, current, .. } = &self.found;
+        let named = manifest.as_ref().err().or(current.as_ref()).cloned();
+        let errors = seen.lost.errors.into_iter().chain(named);
         report.damage = errors.map(|error| Damage::of(error, self.from)).collect();
         progress.finish();
         Ok(report)
@@ -394,12 +414,12 @@ impl Salvage<'_> {
         let Ok(version) = &self.found.manifest else {
             // What a table may have is looked for there: it knows what was deleted since.
             let is_in_table =
-                |seqno| sources.iter().filter_map(Source::seqnos).any(|it| it.contains(&seqno));
+                |key: &[u8], seqno| sources.iter().any(|source| source.may_have(key, seqno));
             for &number in &self.found.segments {
                 journal.segment(number, None, &mut |told| match &told {
                     Told::Entry(key, entry)
-                        if lost.cover(key, SEQNO_MAX) < entry.seqno && is_in_table(entry.seqno) => {
-                    }
+                        if lost.cover(key, SEQNO_MAX) < entry.seqno
+                            && is_in_table(key, entry.seqno) => {}
                     _ => journaled.take(told),
                 });
             }
@@ -415,8 +435,11 @@ impl Salvage<'_> {
             journaled.behind_hole += u64::from(is_behind);
             if !is_behind || self.wanted == Wanted::Everything {
                 journaled.take(told);
-            } else if let Told::Entry(_, entry) = told {
-                journaled.seqno_max = journaled.seqno_max.max(entry.seqno);
+            } else if let Told::Entry(_, Entry { seqno, .. })
+            | Told::DeleteRange(RangeTombstone { seqno, .. }) = told
+            {
+                // Its number was given out.
+                journaled.seqno_max = journaled.seqno_max.max(seqno);
             }
         });
         if self.wanted == Wanted::Everything && !lost.is_empty() {

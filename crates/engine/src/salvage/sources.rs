@@ -114,6 +114,12 @@ impl Source {
         })
     }
 
+    /// Whether it would have a write to a key, if nothing has hidden it.
+    pub(super) fn may_have(&self, key: &[u8], seqno: SeqNo) -> bool {
+        let has_key = self.smallest[..] <= *key && *key <= self.largest[..];
+        has_key && self.seqnos().is_some_and(|seqnos| seqnos.contains(&seqno))
+    }
+
     /// The writes that may be in it, if that is known.
     pub(super) fn seqnos(&self) -> Option<&RangeInclusive<SeqNo>> {
         (*self.seqnos.end() < SEQNO_MAX).then_some(&self.seqnos)

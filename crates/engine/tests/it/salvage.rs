@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tallybook::salvage::{Doubt, SalvageReport, Wanted, salvage_with};
 use tallybook::vfs::{CrashMode, FileSystem, ManualClock, MemoryFileSystem};
-use tallybook::{Error, Options, ResourceOptions, Resources, Store, WriteOptions};
+use tallybook::{Error, Options, ResourceOptions, Resources, Store, WriteBatch, WriteOptions};
 
 const FROM: &str = "/s";
 const TO: &str = "/new";
@@ -277,15 +277,8 @@ fn behind_a_hole_in_the_log_only_who_wants_everything_is_told() {
     store.put(b"d", b"fourth").unwrap();
     let fs = fs.image().crash(CrashMode::KeepAll, 1);
     // The record's meta section, so that not even its key is known.
-    let (path, at) = paths(&fs, ".journal")
-        .into_iter()
-        .find_map(|path| {
-            let bytes = contents(&fs, &path);
-            let value = bytes.windows(18).position(|window| window == b"hidden by the hole")?;
-            Some((path, value as u64 - 5))
-        })
-        .unwrap();
-    flip(&fs, &path, at);
+    let (path, at) = place_of(&fs, b"hidden by the hole");
+    flip(&fs, &path, at - 5);
     assert!(matches!(
         Store::open_with(FROM, options(), resources(&fs)),
         Err(Error::Corruption { .. })
@@ -311,7 +304,8 @@ fn without_a_manifest_everything_must_be_asked_for() {
     let crashed = fs.image().crash(CrashMode::KeepAll, 1);
     // One manifest alone counts, whatever became of the file that names it.
     crashed.remove(&Path::new(FROM).join("CURRENT")).unwrap();
-    assert!(salvage(&crashed, Wanted::Certain).unwrap().has_manifest);
+    let report = salvage(&crashed, Wanted::Certain).unwrap();
+    assert!(report.has_manifest && report.damage.len() == 1, "{report:?}");
     clear(&crashed);
     for path in paths(&crashed, "MANIFEST") {
         crashed.remove(&path).unwrap();
@@ -399,6 +393,61 @@ fn who_has_it_open_or_what_is_there_is_not_touched() {
     fs.set_capacity(None);
     salvage(&fs, Wanted::Certain).unwrap();
     assert_eq!(saved(&fs).len(), 1);
+}
+
+/// A manifest of before is left, and tells of files that are gone.
+#[test]
+fn an_old_manifest_is_not_taken_for_the_one_that_is_named() {
+    let fs = MemoryFileSystem::new();
+    let expected = filled(&fs);
+    let old = paths(&fs, "MANIFEST").remove(0);
+    let bytes = contents(&fs, &old);
+    let store = open(&fs, FROM);
+    store.compact(None, None, &mut |_, _| {}).unwrap();
+    store.close().unwrap();
+    for path in paths(&fs, "MANIFEST") {
+        fs.remove(&path).unwrap();
+    }
+    fs.create(&old).unwrap().write_all_at(&bytes, 0).unwrap();
+    assert!(matches!(salvage(&fs, Wanted::Certain), Err(Error::InvalidArgument(_))));
+    salvage(&fs, Wanted::Everything).unwrap();
+    assert!(saved(&fs) == expected);
+}
+
+/// The end of a value in a batch can't be read, nor the record behind it: the batch was made all the same.
+#[test]
+fn a_damaged_value_before_a_hole_gives_way_to_nothing_older() {
+    let fs = MemoryFileSystem::new();
+    let store = open(&fs, FROM);
+    for key in ["deleted", "overwritten"] {
+        store.put(key.as_bytes(), b"old").unwrap();
+    }
+    store.flush().unwrap();
+    let mut batch = WriteBatch::new();
+    batch.delete(Bytes::from("deleted")).unwrap();
+    batch.put(Bytes::from("overwritten"), Bytes::from(vec![9; 5_000])).unwrap();
+    store.write(batch, None).unwrap();
+    for key in ["lost", "behind"] {
+        store.put(key.as_bytes(), b"value").unwrap();
+    }
+    store.sync().unwrap();
+    let fs = fs.image().crash(CrashMode::KeepAll, 1);
+    let (path, at) = place_of(&fs, &[9; 5_000]);
+    fs.open(&path).unwrap().write_all_at(&[0; 70], at + 4_970).unwrap();
+    let report = salvage(&fs, Wanted::Certain).unwrap();
+    assert_eq!((report.keys, report.unreadable, report.behind_hole), (0, 1, 1), "{report:?}");
+    assert!(matches!(&report.named[..], [(key, Doubt::Unreadable(_))] if key == "overwritten"));
+    assert!(saved(&fs).is_empty());
+}
+
+/// Where bytes stand in the journal.
+fn place_of(fs: &MemoryFileSystem, needle: &[u8]) -> (PathBuf, u64) {
+    let place = paths(fs, ".journal").into_iter().find_map(|path| {
+        let bytes = contents(fs, &path);
+        let at = bytes.windows(needle.len()).position(|window| window == needle)?;
+        Some((path, at as u64))
+    });
+    place.expect("they are there")
 }
 
 /// A cheap sequence of numbers (xorshift, Marsaglia, 2003).

@@ -55,7 +55,9 @@ impl Ending {
             let again = left.saturating_sub(asked - summary.made - summary.kept);
             let again = match again {
                 0 => String::new(),
-                _ => format!(", {again} of them once more: they don't count, or their store is gone"),
+                _ => {
+                    format!(", {again} of them once more: they don't count, or their store is gone")
+                }
             };
             say(format_args!(
                 "interrupted; the same command goes on with the {left} runs that are left{again}"
