@@ -387,7 +387,16 @@ impl FileStore {
         self.sync_except(&[])
     }
 
-    /// The same, without telling of these buckets.
+    /// Waits until what a name stands for is as durable as a write that names no durability is when it is
+    /// acknowledged: for who finds what was written by another, whose sync may have failed or go on.
+    pub fn settle(&self, name: &str) -> Result<()> {
+        let core = self.core();
+        core.check_open()?;
+        let Some(record) = core.record(name)? else { return Ok(()) };
+        core.finish(core.options.durability, &[&core.buckets.get(record.primary)?])
+    }
+
+    /// The same as `sync`, without telling of these buckets.
     pub(crate) fn sync_except(&self, untold: &[u8]) -> Result<()> {
         self.core().check_open()?;
         // The bytes before the names that stand for them. Names whose bytes can't be synced hold up no others:

@@ -4,14 +4,15 @@
 //! the parts (see `multipart`). A single part only changes its name, unless it has to be read for a checksum.
 //! Requests to complete the same upload wait for one another (see `alone`), and then long joins take turns.
 //!
-//! Invariant: an object shows whole, of just the parts that were named, or not at all; and once it shows, the
-//! client is told so, whatever becomes of what is left. At most one is being made of an upload.
+//! Invariant: an object shows whole, of just the parts that were named, or not at all; and once it shows and is
+//! as durable as any put, the client is told so, whatever becomes of what is left. At most one is being made of
+//! an upload.
 
 use md5::{Digest, Md5};
 use parking_lot::RwLockReadGuard;
 use s3s::dto::{CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart};
 use s3s::{S3Result, s3_error};
-use tallybook_files::{Condition, CopyOptions, ReadOptions, Stat, WriteOptions, hex};
+use tallybook_files::{Condition, CopyOptions, Error, ReadOptions, Stat, WriteOptions, hex};
 
 use super::checks::{Algorithm, Hasher, given_checksum, show_checksum};
 use super::conditions::for_write;
@@ -218,17 +219,19 @@ impl Shelf {
     fn complete(&self, completion: Completion) -> S3Result<CompleteMultipartUploadOutput> {
         let Completion { asked, work } = completion;
         let object = match work {
-            Work::Done(object) => *object,
+            Work::Done(object) => self.settled(&asked, *object)?,
             Work::Due { meta, condition, parts } => match self.made_of(&asked)? {
                 // While this waited for its turn.
-                Some(object) => object,
+                Some(object) => self.settled(&asked, object)?,
                 None => {
                     // Or it was, and replaced: nothing is written anew in vain.
                     drop(self.hold_both(&asked)?);
                     let made = self.make(&asked, *meta, condition, &parts);
-                    // It may show though a sync after that failed.
-                    let shows = |error| self.made_of(&asked)?.ok_or(error);
-                    made.and_then(Object::of).or_else(shows)?
+                    made.and_then(Object::of).or_else(|error| match self.made_of(&asked)? {
+                        // It shows, though a sync after that failed.
+                        Some(object) => self.settled(&asked, object).map_err(|_| error),
+                        None => Err(error),
+                    })?
                 }
             },
         };
@@ -250,6 +253,14 @@ impl Shelf {
         };
         show_checksum!(output, checksum);
         Ok(output)
+    }
+
+    /// An object that was found, once it is as durable as one that was just made: the sync of who made it may
+    /// have failed. Nothing is made of its upload any more, even if it can't be.
+    fn settled(&self, asked: &Asked, object: Object) -> S3Result<Object> {
+        self.set_completed(&asked.upload);
+        self.files.settle(&object.stat.name).map_err(failed)?;
+        Ok(object)
     }
 
     fn make(
@@ -292,9 +303,13 @@ impl Shelf {
         let name = layout::object(&asked.bucket, &asked.key);
         let renamed = self.files.rename_holding(&from, &name, options, || self.hold_both(asked));
         renamed.map_err(|error| {
-            // Which of the two conditions it was, the error doesn't say.
+            // Which of the two conditions it was, the error doesn't say. After one of a sync the part has its
+            // new name.
+            let is_refused = matches!(error, Error::Conflict { .. } | Error::NotFound { .. });
             match self.files.stat(&from) {
-                Ok(now) if now.as_ref().map(|now| now.version) != Some(part.version) => {
+                Ok(now)
+                    if is_refused && now.as_ref().map(|now| now.version) != Some(part.version) =>
+                {
                     part_changed()
                 }
                 _ => failed(error),
@@ -648,47 +663,69 @@ pub(super) mod tests {
         }
     }
 
-    /// The disk was full when the note was to be taken away: the answer was 507, though the object was
-    /// there.
+    /// A sync failed after the object showed: the answer was 200, and so was that to asking again, but a power
+    /// loss took the object. Or the disk was full when the note was to be taken away: the answer was 507, though
+    /// the object was there.
     #[test]
-    fn object_that_shows_is_told_though_the_upload_could_not_be_taken_away() {
+    fn object_is_told_when_it_is_durable_though_the_upload_could_not_be_taken_away() {
         use std::sync::Arc;
         use tallybook::Resources;
         use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
-        use tallybook::vfs::{MemoryFileSystem, SystemClock};
+        use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, SystemClock};
         use tallybook_files::{
             CreateOptions, Durability, FileStore, OpenOptions, resource_options,
         };
 
-        let mut untidy = 0;
-        for ordinal in 1.. {
-            let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
-            let clock = Arc::new(SystemClock::default());
-            let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
+        let resources = |fs: Arc<dyn FileSystem>| {
+            Resources::inline(resource_options(), fs, Arc::new(SystemClock::default()))
+        };
+        let options = || {
             let durability = Durability::Sync;
-            let options = OpenOptions { durability, background: false, ..OpenOptions::default() };
-            let create = CreateOptions::default();
-            let files = FileStore::create_with("/files", create, options, resources).unwrap();
-            let shelf = Shelf::over(files, "b");
-            begin(&shelf, &[b"only"]);
-            let due = completion(&shelf);
-            let fault = Fault::errno(28).class(OperationClass::Syncs).sticky();
-            fs.fail_at(fs.operation_count() + ordinal, fault);
-            let answered = shelf.complete(due);
-            let is_there = shelf.object("b", "k").unwrap().is_some();
-            assert_eq!(answered.is_ok(), is_there, "{ordinal}: {answered:?}");
-            if fs.fired() == 0 {
-                break;
+            OpenOptions { durability, background: false, ..OpenOptions::default() }
+        };
+        let survives = |memory: &MemoryFileSystem| {
+            let left = Arc::new(memory.image().crash(CrashMode::LoseUnsynced, 0));
+            let files = FileStore::open_with("/files", options(), resources(left)).unwrap();
+            files.read(&layout::object("b", "k")).unwrap().is_some_and(|bytes| bytes == b"only")
+        };
+        // Only its name is changed, or it is written anew for a checksum.
+        for checksum in [None, crc("")] {
+            let (mut told, mut untold) = (0, 0);
+            for ordinal in 1.. {
+                let memory = MemoryFileSystem::new();
+                let fs = FaultyFileSystem::new(Arc::new(memory.clone()));
+                let create = CreateOptions::default();
+                let resources = resources(Arc::new(fs.clone()));
+                let files = FileStore::create_with("/files", create, options(), resources).unwrap();
+                let shelf = Shelf::over(files, "b");
+                let meta = ObjectMeta { checksum: checksum.clone(), ..ObjectMeta::default() };
+                begin_with(&shelf, meta, &[b"only"]);
+                let (named, due) = (asked(&shelf), completion(&shelf));
+                let fault = Fault::errno(28).class(OperationClass::Syncs).sticky();
+                fs.fail_at(fs.operation_count() + ordinal, fault);
+                let answered = shelf.complete(due);
+                if fs.fired() == 0 {
+                    assert!(answered.is_ok() && survives(&memory));
+                    break;
+                }
+                if let Err(error) = &answered {
+                    assert_ne!(error.code().as_str(), "InvalidPart", "{ordinal}");
+                }
+                assert!(answered.is_err() || survives(&memory), "{ordinal}");
+                told += u32::from(answered.is_ok());
+                let note = layout::upload("b", UPLOAD);
+                let is_there = shelf.object("b", "k").unwrap().is_some();
+                if is_there && shelf.files.stat(&note).unwrap().is_some() {
+                    // Nothing is made of it again, whatever comes under the key.
+                    let refused = shelf.need_upload("b", "k", UPLOAD).err().unwrap();
+                    assert_eq!(refused.code().as_str(), "NoSuchUpload");
+                    untold += 1;
+                }
+                let again = shelf.prepare(named).and_then(|due| shelf.complete(due));
+                assert!(again.is_err() || survives(&memory), "{ordinal}: again");
             }
-            let note = layout::upload("b", UPLOAD);
-            if is_there && shelf.files.stat(&note).unwrap().is_some() {
-                // Nothing is made of it again, whatever comes under the key.
-                let refused = shelf.need_upload("b", "k", UPLOAD).err().unwrap();
-                assert_eq!(refused.code().as_str(), "NoSuchUpload");
-                untidy += 1;
-            }
+            assert!(told > 0 && untold > 0, "{told} {untold}");
         }
-        assert!(untidy > 0);
     }
 
     /// A kill left the note, and an old request to complete the upload put its parts in the place of what came
