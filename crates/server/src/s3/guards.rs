@@ -14,9 +14,9 @@ const OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-source-expected
 const NOT_COMPARED: [&str; 3] =
     ["x-amz-if-match-initiated-time", "x-amz-if-match-last-modified-time", "x-amz-if-match-size"];
 
-/// That what is deleted has a size or a time that is named.
-pub(super) const UNCOMPARED: Refusal =
-    Refusal::not_implemented("Size and time of what is deleted are not compared; its ETag is.");
+/// That what is deleted has a size or a time that a header names.
+const UNCOMPARED: Refusal =
+    Refusal::not_implemented("Headers of size and time are not compared; If-Match is.");
 
 /// Refuses a request that expects another owner, and one of which a guard can't be compared. Empty headers ask for
 /// nothing.

@@ -7,8 +7,8 @@ use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use s3s::dto::{
     CopySource, DeleteObjectInput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag,
-    GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Metadata, PutObjectInput,
-    PutObjectOutput, StorageClass, StreamingBlob, Timestamp,
+    ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Metadata,
+    PutObjectInput, PutObjectOutput, StorageClass, StreamingBlob, Timestamp,
 };
 use s3s::{S3Request, S3Result, s3_error};
 use tallybook_files::{Condition, Error, ReadOptions, Reader, UnlinkOptions, WriteOptions};
@@ -16,7 +16,6 @@ use tallybook_files::{Condition, Error, ReadOptions, Reader, UnlinkOptions, Writ
 use super::checks::{Check, show_checksum};
 use super::conditions::{ReadConditions, for_write, precondition_failed, range_applies};
 use super::failure::failed;
-use super::guards::UNCOMPARED;
 use super::layout;
 use super::meta::{Object, ObjectMeta, USER_METADATA_BYTES_MAX, encode, millis, timestamp};
 use super::receive::{Delivery, commit};
@@ -253,13 +252,25 @@ impl Shelf {
         check_version(input.version_id.as_deref())?;
         check_key(&input.key)?;
         self.need_bucket(&input.bucket)?;
-        let condition = match &input.if_match {
-            None => None,
-            Some(_) => {
-                for_write(input.if_match.as_ref(), None, || self.object(&input.bucket, &input.key))?
+        self.delete_key(&input.bucket, &input.key, self.for_delete(input)?)
+    }
+
+    /// What the file store is to check of what is deleted. All that is named of it stands for its version.
+    fn for_delete(&self, input: &DeleteObjectInput) -> S3Result<Option<Condition>> {
+        let (size, at) = (input.if_match_size, input.if_match_last_modified_time.as_ref());
+        let any = (size.is_some() || at.is_some()).then_some(&ETagCondition::Any);
+        for_write(input.if_match.as_ref().or(any), None, || {
+            let object = self.object(&input.bucket, &input.key)?;
+            let is_named = |object: &Object| {
+                size.is_none_or(|size| size == object.size())
+                    && at.is_none_or(|at| seconds(at) == seconds(&object.last_modified()))
+            };
+            if object.as_ref().is_none_or(is_named) {
+                Ok(object)
+            } else {
+                Err(precondition_failed())
             }
-        };
-        self.delete_key(&input.bucket, &input.key, condition)
+        })
     }
 
     fn delete_key(&self, bucket: &str, key: &str, condition: Option<Condition>) -> S3Result<()> {
@@ -286,13 +297,12 @@ impl Shelf {
                 bucket: input.bucket.clone(),
                 key: named.key.clone(),
                 version_id: named.version_id.clone(),
-                if_match: named.e_tag.map(s3s::dto::ETagCondition::ETag),
+                if_match: named.e_tag.map(ETagCondition::ETag),
+                if_match_size: named.size,
+                if_match_last_modified_time: named.last_modified_time,
                 ..DeleteObjectInput::default()
             };
-            // What isn't compared must not be passed over.
-            let is_guarded = named.size.is_some() || named.last_modified_time.is_some();
-            let done = if is_guarded { Err(UNCOMPARED.into()) } else { self.delete_object(&one) };
-            match done {
+            match self.delete_object(&one) {
                 Ok(()) if is_quiet => {}
                 Ok(()) => deleted.push(DeletedObject {
                     key: Some(named.key),

@@ -419,14 +419,32 @@ fn guards_that_do_not_hold_or_are_not_compared_are_refused() {
     {
         assert_eq!(door.ask("DELETE", "/bucket/k", &[&guard], b"").0, 501, "{guard}");
     }
+    let delete = |key: &str, guard: &str| {
+        let named = format!("<Delete><Object><Key>{key}</Key>{guard}</Object></Delete>");
+        let (status, _, said) = door.ask("POST", "/bucket?delete", &[], named.as_bytes());
+        assert_eq!(status, 200, "{guard}");
+        String::from_utf8(said).unwrap()
+    };
     for guard in
         ["<Size>9</Size>".to_owned(), format!("<LastModifiedTime>{time}</LastModifiedTime>")]
     {
-        let named = format!("<Delete><Object><Key>k</Key>{guard}</Object></Delete>");
-        let (status, _, said) = door.ask("POST", "/bucket?delete", &[], named.as_bytes());
-        let said = String::from_utf8(said).unwrap();
-        assert!(status == 200 && said.contains("<Code>NotImplemented</Code>"), "{guard}: {said}");
+        let said = delete("k", &guard);
+        assert!(said.contains("<Code>PreconditionFailed</Code>"), "{guard}: {said}");
+        let said = delete("absent", &guard);
+        assert!(said.contains("<Code>NoSuchKey</Code>"), "{guard}: {said}");
     }
+    door.status("PUT", "/bucket/other", b"value");
+    let (_, head, _) = door.ask("HEAD", "/bucket/other", &[], b"");
+    let written = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("last-modified").then_some(value)
+    });
+    let written = format!("<LastModifiedTime>{}</LastModifiedTime>", written.unwrap());
+    let wrong = delete("other", &format!("<Size>9</Size>{written}"));
+    assert!(wrong.contains("<Code>PreconditionFailed</Code>"), "{wrong}");
+    let said = delete("other", &format!("<Size>5</Size>{written}"));
+    assert!(said.contains("<Deleted><Key>other</Key></Deleted>"), "{said}");
+    assert_eq!(door.status("HEAD", "/bucket/other", b""), 404);
     let other = "x-amz-expected-bucket-owner: 111122223333";
     for (method, target) in [
         ("PUT", "/bucket/k"),
