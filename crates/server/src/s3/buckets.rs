@@ -114,7 +114,9 @@ impl Shelf {
             let durability = Some(Durability::Os);
             let options = UnlinkOptions { durability, ..UnlinkOptions::default() };
             self.files.unlink(entry.name(), options).map_err(failed)?;
-            ended.push(entry.name()[uploads.len()..].to_owned());
+            let upload = &entry.name()[uploads.len()..];
+            self.forget_completed(upload);
+            ended.push(upload.to_owned());
             Ok(())
         })?;
         Ok(ended)

@@ -768,6 +768,15 @@ pub(super) mod tests {
         assert!(shelf.object("b", "k").unwrap().is_some());
     }
 
+    /// It was known until the server stopped.
+    #[test]
+    fn upload_that_was_completed_is_forgotten_with_its_bucket() {
+        let (_dir, shelf) = begun(&[]);
+        shelf.set_completed(UPLOAD);
+        shelf.delete_bucket("b").unwrap();
+        assert!(!shelf.is_completed(UPLOAD));
+    }
+
     /// What could not be taken away, asking again takes.
     #[test]
     fn completing_again_ends_the_upload_whose_note_was_left() {
