@@ -271,8 +271,8 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// A bucket to write to; `None` for one that is lost, whose notes stay until it is repaired, and for one
-    /// that failed in this pass.
+    /// A bucket to write to; `None` for one that is lost, whose notes stay until it is repaired, for one that a
+    /// newer release wrote, and for one that failed in this pass.
     fn bucket(&mut self, bucket: u8) -> Result<Option<Bucket>> {
         if self.failed.contains_key(&bucket) {
             return Ok(None);
@@ -289,7 +289,7 @@ impl<'a> Work<'a> {
                 self.touched.insert(bucket, store.clone());
                 Ok(Some(store))
             }
-            Err(Error::BucketLost { .. }) => Ok(None),
+            Err(error) if is_put_off(&error) => Ok(None),
             Err(error) => {
                 self.failed.insert(bucket, error);
                 Ok(None)
@@ -308,6 +308,12 @@ impl<'a> Work<'a> {
         }
         false
     }
+}
+
+/// Whether a bucket doesn't open before somebody does something about it: trying again is of no use.
+fn is_put_off(error: &Error) -> bool {
+    use tallybook::Error::NewerFormat;
+    matches!(error, Error::BucketLost { .. } | Error::Engine(NewerFormat { .. }))
 }
 
 /// Puts the entry of a version into its bucket unless it is there, or the version is past. The inner error is

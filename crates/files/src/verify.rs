@@ -352,7 +352,10 @@ fn is_of_bucket(error: &tallybook::Error, dir: &Path) -> bool {
         tallybook::Error::Io { path, .. } | tallybook::Error::NoSpace { path } => {
             path.starts_with(dir)
         }
-        tallybook::Error::Corruption { file, .. } => file.starts_with(dir),
+        tallybook::Error::Corruption { file, .. } | tallybook::Error::NewerFormat { file, .. } => {
+            file.starts_with(dir)
+        }
+        tallybook::Error::Locked { path } => path.starts_with(dir),
         tallybook::Error::ReadOnly { .. } | tallybook::Error::Busy => true,
         _ => false,
     }

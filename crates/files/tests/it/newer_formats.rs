@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use tallybook::checksum;
 use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem};
-use tallybook_files::{CreateOptions, Error, FileStore, OpenOptions, RepairOptions};
+use tallybook_files::{
+    CreateOptions, Error, FileStore, OpenOptions, RepairOptions, UnlinkOptions, VerifyOptions,
+};
 
 use crate::failing_bucket::name_in;
 use crate::support::{
@@ -103,6 +105,61 @@ fn what_a_newer_release_wrote_is_refused_and_not_made_anew() {
     refused_kinds.sort();
     refused_kinds.dedup();
     assert_eq!(refused_kinds.len(), 3, "{refused_kinds:?}");
+}
+
+/// Makes the manifests of a bucket those of a newer release.
+fn make_bucket_newer(fs: &MemoryFileSystem, bucket: &str) {
+    let dir = memory_dir().join(bucket);
+    let names = fs.list(&dir).unwrap();
+    let made = names.iter().filter(|name| make_newer(fs, &dir.join(name))).count();
+    assert!(made > 0, "{names:?}");
+}
+
+/// A verification ended at the first file in such a bucket, and each pass of the reaper failed.
+#[test]
+fn a_bucket_that_a_newer_release_wrote_holds_up_no_other() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, CreateOptions { bucket_count: 2, ..small() });
+    let names = [0, 1].map(|bucket| [0, 1].map(|which| name_in(&store, bucket, which)));
+    names.iter().flatten().for_each(|name| drop(write(&store, name, &bytes(1, CHUNK))));
+    store.close().unwrap();
+    drop(store);
+    make_bucket_newer(&fs, DIRECTORIES[1]);
+    let store = reopen(&fs).unwrap();
+    for [unlinked, _] in &names {
+        assert!(store.unlink(unlinked, UnlinkOptions::default()).unwrap());
+    }
+    let reaped = store.reap().unwrap();
+    assert_eq!((reaped.contents, reaped.waiting), (1, 1));
+    let report = store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+    let [damage] = &report.damage[..] else { panic!("{report:?}") };
+    assert!(damage.name == names[0][1] && damage.is_unread, "{damage:?}");
+    assert!(damage.what.contains("newer format"), "{damage:?}");
+    assert_eq!((report.files, &report.unread_buckets[..]), (2, &[0][..]));
+    assert!(report.is_complete && report.lost_buckets.is_empty(), "{report:?}");
+    // It is not refused from then on: with the release that wrote it, it is read.
+    assert!(store.read(&names[0][1]).is_err_and(|error| is_of_newer(&error)));
+    assert_reads(&store, &names[1][1], &bytes(1, CHUNK));
+}
+
+/// A bucket that another process looks into ended a verification, too.
+#[test]
+fn a_bucket_that_somebody_else_has_open_ends_no_verification() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, CreateOptions { bucket_count: 2, ..small() });
+    let names = [0, 1].map(|bucket| name_in(&store, bucket, 0));
+    names.iter().for_each(|name| drop(write(&store, name, &bytes(1, CHUNK))));
+    store.close().unwrap();
+    drop(store);
+    let elsewhere = engine_store(&fs, DIRECTORIES[1]);
+    let store = reopen(&fs).unwrap();
+    let verify = || store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+    let report = verify();
+    let [damage] = &report.damage[..] else { panic!("{report:?}") };
+    assert!(damage.name == names[0] && damage.is_unread, "{damage:?}");
+    elsewhere.close().unwrap();
+    drop(elsewhere);
+    assert_eq!(verify().damage, []);
 }
 
 /// A sound store was called lost where the segments that were asked for are larger than the engine's largest.
