@@ -1,7 +1,8 @@
 //! What a store is: the files `STORE` and `STORE.copy` in its directory.
 //!
 //! Steps of a change: write the copy anew, then the other, each as a temporary file that is renamed.
-//! Of the two, the sound one with the higher number of changes counts, so that either may be lost.
+//! Of the two, the sound one with the higher number of changes counts, so that either may be lost. One of a newer
+//! format is a newer release's, and not written over: the store is refused.
 //!
 //! Invariant: while a store is open no copy says anything else than the one that it was opened by. Else that one
 //! might count later, and what was written meanwhile be nobody's.
@@ -103,19 +104,21 @@ impl Superblock {
         outcome
     }
 
-    /// Reads the record of the store in `dir`. An I/O error is answered only where neither copy is sound.
+    /// Reads the record of the store in `dir`. An I/O error is answered only where neither copy is sound, a newer
+    /// format always.
     pub fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Superblock> {
         let mut found: Option<Superblock> = None;
         let what = format!("there is no {}", NAMES[1]);
         let mut problem = Error::NotAStore { path: dir.to_owned(), what };
         for name in NAMES {
-            match find_copy(fs, &dir.join(name)) {
+            match find_copy(fs, dir, name) {
                 Ok(Some(Ok(superblock)))
                     if found.as_ref().is_none_or(|f| f.changes <= superblock.changes) =>
                 {
                     found = Some(superblock);
                 }
                 Ok(Some(Ok(_)) | None) => {}
+                Err(newer @ Error::NotAStore { .. }) => return Err(newer),
                 Err(error) => problem = error,
                 // What could not be read may be sound.
                 Ok(Some(Err(_))) if matches!(problem, Error::Engine(_)) => {}
@@ -155,7 +158,7 @@ impl Superblock {
     /// One that might count later and can't be written anew, as on a full disk, is removed. Where that can't be
     /// done, it is an error.
     pub(crate) fn put_in_step(&self, fs: &dyn FileSystem, dir: &Path) -> Result<Vec<String>> {
-        let copies = NAMES.map(|name| (name, find_copy(fs, &dir.join(name))));
+        let copies = NAMES.map(|name| (name, find_copy(fs, dir, name)));
         let says_this = |copy: &Found| matches!(copy, Ok(Some(Ok(copy))) if copy == self);
         let is_one_left = copies.iter().any(|(_, copy)| says_this(copy));
         let mut told = Vec::new();
@@ -165,6 +168,7 @@ impl Superblock {
                     let what = format!("{name} is newer and could not be read at first; try again");
                     return Err(Error::NotAStore { path: dir.to_owned(), what });
                 }
+                Err(newer @ Error::NotAStore { .. }) => return Err(newer),
                 Ok(Some(Ok(_))) => ("it is older".to_owned(), true),
                 Ok(Some(Err(what))) => (what, false),
                 Ok(None) => ("it is missing".to_owned(), false),
@@ -206,11 +210,19 @@ impl Superblock {
     }
 }
 
-/// What a copy says, if there is one, or what is wrong with it.
+/// What a copy says, if there is one, or what is wrong with it. `NotAStore` of one that has a newer format.
 type Found = Result<Option<Result<Superblock, String>>>;
 
-fn find_copy(fs: &dyn FileSystem, path: &Path) -> Found {
-    Ok(read_copy(fs, path)?.map(|bytes| decode(&bytes)))
+fn find_copy(fs: &dyn FileSystem, dir: &Path, name: &str) -> Found {
+    match read_copy(fs, &dir.join(name))?.map(|bytes| decode(&bytes)) {
+        Some(Err(Unsound::Newer(version))) => {
+            let what = format!("{name}: format {version} is newer than {FORMAT_VERSION}");
+            Err(Error::NotAStore { path: dir.to_owned(), what })
+        }
+        Some(Err(Unsound::Damaged)) => Ok(Some(Err("it is damaged".to_owned()))),
+        Some(Ok(superblock)) => Ok(Some(Ok(superblock))),
+        None => Ok(None),
+    }
 }
 
 fn remove_copy(fs: &dyn FileSystem, dir: &Path, name: &str) -> std::io::Result<()> {
@@ -230,20 +242,27 @@ fn read_copy(fs: &dyn FileSystem, path: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-fn decode(bytes: &[u8]) -> Result<Superblock, String> {
-    let damaged = || "it is damaged".to_owned();
-    let (body, checksum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
+/// Why a copy says nothing.
+#[derive(Debug, PartialEq, Eq)]
+enum Unsound {
+    Damaged,
+    /// It has this format version.
+    Newer(u32),
+}
+
+fn decode(bytes: &[u8]) -> Result<Superblock, Unsound> {
+    let (body, checksum) = bytes.split_last_chunk::<4>().ok_or(Unsound::Damaged)?;
     if u32::from_le_bytes(*checksum) != checksum::crc32c(body) {
-        return Err(damaged());
+        return Err(Unsound::Damaged);
     }
     let mut fields = Decoder::new(body);
     if fields.take(MAGIC.len()) != Some(MAGIC) {
-        return Err(damaged());
+        return Err(Unsound::Damaged);
     }
     match fields.u32() {
-        Some(FORMAT_VERSION) => decode_fields(&mut fields).ok_or_else(damaged),
-        Some(newer) => Err(format!("format {newer} is newer than {FORMAT_VERSION}")),
-        None => Err(damaged()),
+        Some(FORMAT_VERSION) => decode_fields(&mut fields).ok_or(Unsound::Damaged),
+        Some(newer) => Err(Unsound::Newer(newer)),
+        None => Err(Unsound::Damaged),
     }
 }
 
@@ -382,13 +401,35 @@ mod tests {
         assert_eq!(Superblock::read(&fs, dir).unwrap(), newer);
     }
 
-    #[test]
-    fn a_newer_format_is_refused_by_name() {
+    /// What a release whose format is newer writes.
+    fn of_newer_format() -> Vec<u8> {
         let mut bytes = superblock().encode();
         bytes[8] = 2;
         let end = bytes.len() - 4;
         let checksum = checksum::crc32c(&bytes[..end]);
         bytes[end..].copy_from_slice(&checksum.to_le_bytes());
-        assert!(decode(&bytes).unwrap_err().contains("newer"));
+        bytes
+    }
+
+    #[test]
+    fn a_newer_format_is_told_from_damage() {
+        assert_eq!(decode(&of_newer_format()), Err(Unsound::Newer(2)));
+    }
+
+    /// It was taken for damaged, and lost to what an older release knew.
+    #[test]
+    fn a_copy_of_a_newer_format_is_not_written_over() {
+        let dir = Path::new("/store");
+        for name in NAMES {
+            let fs = MemoryFileSystem::new();
+            fs.create_dir_all(dir).unwrap();
+            superblock().write(&fs, dir).unwrap();
+            fs.open(&dir.join(name)).unwrap().write_all_at(&of_newer_format(), 0).unwrap();
+            let read = Superblock::read(&fs, dir);
+            assert!(matches!(read, Err(Error::NotAStore { .. })), "{name}: {read:?}");
+            let put = superblock().put_in_step(&fs, dir);
+            assert!(matches!(put, Err(Error::NotAStore { .. })), "{name}: {put:?}");
+            assert_eq!(read_copy(&fs, &dir.join(name)).unwrap(), Some(of_newer_format()));
+        }
     }
 }

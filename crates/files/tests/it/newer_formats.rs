@@ -162,6 +162,35 @@ fn a_bucket_that_somebody_else_has_open_ends_no_verification() {
     assert_eq!(verify().damage, []);
 }
 
+/// An older release took a description that a newer one had written for damaged, and wrote over it.
+#[test]
+fn a_description_of_a_newer_format_is_refused_and_left_as_it_is() {
+    for name in ["STORE", "STORE.copy"] {
+        let fs = MemoryFileSystem::new();
+        let store = in_memory(&fs, small());
+        write(&store, "file", b"file");
+        store.close().unwrap();
+        drop(store);
+        let path = memory_dir().join(name);
+        let mut newer = contents(&fs, &path);
+        newer[8] = 2;
+        let end = newer.len() - 4;
+        let checksum = checksum::crc32c(&newer[..end]);
+        newer[end..].copy_from_slice(&checksum.to_le_bytes());
+        fs.open(&path).unwrap().write_all_at(&newer, 0).unwrap();
+        let before = left_alone(&fs);
+        let refused = [
+            reopen(&fs).map(drop),
+            FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()))
+                .map(drop),
+        ];
+        for refused in refused {
+            assert!(matches!(refused, Err(Error::NotAStore { .. })), "{name}: {refused:?}");
+        }
+        assert!(left_alone(&fs) == before, "{name}");
+    }
+}
+
 /// A sound store was called lost where the segments that were asked for are larger than the engine's largest.
 #[test]
 fn large_segments_are_taken_and_no_sound_store_is_lost() {
