@@ -260,6 +260,20 @@ impl Core {
         Ok(store)
     }
 
+    /// Writes the counters where nothing that they count is written with them. What can't be written now is with
+    /// the next change.
+    pub(crate) fn write_figures(&self, figures: &mut Figures) {
+        let mut changed = figures.clone();
+        let mut batch = tallybook::WriteBatch::new();
+        batch.use_reserve();
+        let written = changed
+            .write_to(&mut batch)
+            .and_then(|()| Ok(self.catalogue.write(batch, Some(self.options.unwaited()))?));
+        if written.is_ok() {
+            *figures = changed;
+        }
+    }
+
     /// The bytes of a chunk, whose checksum the engine has compared. A lost bucket is told as such.
     pub(crate) fn chunk(
         &self,

@@ -15,6 +15,9 @@ pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// What is read in a bucket has smaller ones yet: the numbers go on after it, and openings skip some.
 pub(crate) const NUMBER_READ_MAX: u64 = 1 << 61;
 
+/// A bucket is compacted when so many bytes were freed in it and a quarter of what is live.
+const COMPACT_BYTES_MIN: u64 = 8 << 20;
+
 /// Counters of one bucket.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BucketFigures {
@@ -28,7 +31,10 @@ pub(crate) struct BucketFigures {
     pub(crate) reserved: u64,
     /// Bytes freed since the bucket was compacted.
     pub(crate) freed: u64,
+    /// It is to be compacted, and nobody has tried since that became so, or since more was freed.
+    is_compaction_due: bool,
     changed: bool,
+    freed_changed: bool,
 }
 
 impl BucketFigures {
@@ -111,6 +117,32 @@ impl Figures {
         take(&mut bucket.dead, share.bytes);
     }
 
+    /// Counts bytes that a compaction would give back; whether one is due.
+    pub(crate) fn count_freed(&mut self, bucket: u8, bytes: u64) -> bool {
+        let figures = &mut self.buckets[usize::from(bucket)];
+        figures.freed = figures.freed.saturating_add(bytes);
+        figures.freed_changed = true;
+        figures.is_compaction_due = figures.freed >= COMPACT_BYTES_MIN.max(figures.live / 4);
+        figures.is_compaction_due
+    }
+
+    /// The buckets to be compacted. Of one that fails this tells again once more was freed in it; and so does the
+    /// next opening.
+    pub(crate) fn take_compactions_due(&mut self) -> Vec<u8> {
+        let numbered = (0u8..=u8::MAX).zip(&mut self.buckets);
+        let due = numbered.filter_map(|(bucket, figures)| {
+            std::mem::take(&mut figures.is_compaction_due).then_some(bucket)
+        });
+        due.collect()
+    }
+
+    /// Takes away what a compaction gave back.
+    pub(crate) fn compacted(&mut self, bucket: u8, bytes: u64) {
+        let figures = &mut self.buckets[usize::from(bucket)];
+        take(&mut figures.freed, bytes);
+        figures.freed_changed = true;
+    }
+
     /// The counters as the catalogue's keys say; `None` where one doesn't decode.
     pub(crate) fn decode(
         totals: Option<&[u8]>,
@@ -136,6 +168,14 @@ impl Figures {
         (numbers[0].max(numbers[1]) <= NUMBER_MAX).then_some(numbers)
     }
 
+    /// Has bytes that earlier openings freed counted as this one's. A value that doesn't decode is as good as none.
+    pub(crate) fn recover_freed(&mut self, bucket: u8, value: &[u8]) {
+        let exists = self.buckets.get(usize::from(bucket)).is_some_and(|figures| figures.exists);
+        if let Some([freed]) = decode_numbers(value).filter(|_| exists) {
+            self.count_freed(bucket, freed);
+        }
+    }
+
     /// Live and dead bytes of a bucket.
     pub(crate) fn decode_bucket(value: &[u8]) -> Option<[u64; 2]> {
         decode_numbers(value)
@@ -149,6 +189,13 @@ impl Figures {
             if std::mem::take(&mut bucket.changed) && bucket.exists {
                 let key = key_layout::key(key_layout::BUCKET, &[number as u8]);
                 batch.put(key, encode_numbers(&[bucket.live, bucket.dead]))?;
+            }
+            if std::mem::take(&mut bucket.freed_changed) {
+                let key = key_layout::key(key_layout::GARBAGE, &[number as u8]);
+                match bucket.freed {
+                    0 => batch.delete(key)?,
+                    freed => batch.put(key, encode_numbers(&[freed]))?,
+                }
             }
         }
         Ok(())

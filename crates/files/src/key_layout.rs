@@ -20,6 +20,8 @@ pub const FREED: u8 = b'F';
 pub const QUARANTINED: u8 = b'Q';
 /// In the catalogue: `B | bucket`, a bucket that exists, and its counters.
 pub const BUCKET: u8 = b'B';
+/// In the catalogue: `G | bucket`, bytes freed in a bucket since it was compacted.
+pub const GARBAGE: u8 = b'G';
 /// In the catalogue: `T`, the counters of the store.
 pub const TOTALS: u8 = b'T';
 /// In the catalogue: `V`, the name that the last verification ended with.

@@ -8,7 +8,8 @@
 //! 4. Put entries that are due and not there, remove dead ones, remove the chunks of contents without
 //!    a name; contents that are being read wait.
 //! 5. Sync the buckets, then take the notes and the dead bytes out of the catalogue in one batch.
-//! 6. Where much of a bucket is dead, compact it: its tree is small, and its journal is collected.
+//! 6. Where much of a bucket is dead, compact it: its tree is small, and its journal is collected. How much is
+//!    dead goes into the batch of 5 and stays in the catalogue until that is done, whoever closes the store.
 //!
 //! A bucket that fails keeps its own notes waiting, and nobody else's; what it said is what the pass answers,
 //! once it has done all that it could.
@@ -40,9 +41,6 @@ const GATHER: Duration = Duration::from_millis(50);
 
 /// How long the thread leaves disk and processors to others after each step of a sweep.
 const SWEEP_PAUSE: Duration = Duration::from_millis(20);
-
-/// A bucket is compacted when so many bytes were freed in it and a quarter of what is live.
-const COMPACT_BYTES_MIN: u64 = 8 << 20;
 
 /// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -89,10 +87,19 @@ pub(crate) fn reap(core: &Core) -> Result<Reaped> {
             work.settle()?;
         }
     }
-    match work.failed.into_values().next().or(work.lacks_space) {
-        Some(error) => Err(error),
-        None => given_up.map(|()| work.reaped),
-    }
+    // Where the last opening didn't come to it, or a sweep freed something.
+    work.compact_due();
+    let reaped = work.end()?;
+    given_up.map(|()| reaped)
+}
+
+/// Compacts the buckets that are to be.
+pub(crate) fn compact_due(core: &Core) -> Result<()> {
+    let _reaping = core.reaping.lock();
+    core.check_open()?;
+    let mut work = Work::new(core);
+    work.compact_due();
+    work.end().map(drop)
 }
 
 /// A round of notes of a kind, after one of them.
@@ -171,7 +178,6 @@ impl<'a> Work<'a> {
         if settled.is_empty() {
             return Ok(());
         }
-        let mut freed_bytes: BTreeMap<u8, u64> = BTreeMap::new();
         let mut batch = WriteBatch::new();
         batch.use_reserve();
         let mut figures = self.core.figures.lock();
@@ -181,8 +187,8 @@ impl<'a> Work<'a> {
             self.reaped.contents += u64::from(!done.freed.is_empty());
             for share in done.freed {
                 self.reaped.bytes += share.bytes;
-                *freed_bytes.entry(share.bucket).or_default() += share.bytes;
                 changed.freed(share);
+                changed.count_freed(share.bucket, share.bytes);
             }
         }
         changed.write_to(&mut batch)?;
@@ -190,11 +196,27 @@ impl<'a> Work<'a> {
         self.core.catalogue.write(batch, Some(self.core.options.unwaited()))?;
         *figures = changed;
         drop(figures);
-        for (bucket, bytes) in freed_bytes {
-            let compacted = compact(self.core, bucket, bytes);
-            self.has_worked(bucket, compacted);
-        }
+        self.compact_due();
         Ok(())
+    }
+
+    /// Compacts the buckets in which much was freed since they were.
+    fn compact_due(&mut self) {
+        let due = self.core.figures.lock().take_compactions_due();
+        for bucket in due {
+            match compact(self.core, bucket) {
+                Err(error) if is_put_off(&error) => {}
+                compacted => drop(self.has_worked(bucket, compacted)),
+            }
+        }
+    }
+
+    /// What was done, or what went wrong.
+    fn end(self) -> Result<Reaped> {
+        match self.failed.into_values().next().or(self.lacks_space) {
+            Some(error) => Err(error),
+            None => Ok(self.reaped),
+        }
     }
 
     /// Sees to it that the entry of a version is in its bucket, unless the version is past.
@@ -346,25 +368,17 @@ fn decode_note<'a>(core: &Core, note: &[u8], place: &'a [u8]) -> Result<(u64, u8
     }
 }
 
-/// Compacts a bucket if much was freed in it since it last was.
-fn compact(core: &Core, bucket: u8, freed_bytes: u64) -> Result<()> {
-    let freed = {
-        let mut figures = core.figures.lock();
-        let figures = &mut figures.buckets[usize::from(bucket)];
-        figures.freed += freed_bytes;
-        if figures.freed < COMPACT_BYTES_MIN.max(figures.live / 4) {
-            return Ok(());
-        }
-        std::mem::take(&mut figures.freed)
-    };
-    let compacted = core.buckets.get(bucket).and_then(|store| {
-        // Whoever closes the store says so, then has the compactions of open buckets end.
-        core.check_open()?;
-        Ok(store.compact(None, None, &mut |_, _| {})?)
-    });
-    compacted.inspect_err(|_| {
-        core.figures.lock().buckets[usize::from(bucket)].freed += freed;
-    })
+/// Compacts a bucket. Until that is done, the catalogue says that it is to be.
+fn compact(core: &Core, bucket: u8) -> Result<()> {
+    let store = core.buckets.get(bucket)?;
+    // Whoever closes the store says so, then has the compactions of open buckets end.
+    core.check_open()?;
+    let freed = core.figures.lock().buckets[usize::from(bucket)].freed;
+    store.compact(None, None, &mut |_, _| {})?;
+    let mut figures = core.figures.lock();
+    figures.compacted(bucket, freed);
+    core.write_figures(&mut figures);
+    Ok(())
 }
 
 /// Frees space, sweeps the buckets if the opening found that due, and closes idle ones, until the store
@@ -416,7 +430,7 @@ mod tests {
 
     use parking_lot::Mutex;
     use tallybook::vfs::faulty::{Fault, OperationClass};
-    use tallybook::vfs::{FaultyFileSystem, ManualClock, MemoryFileSystem};
+    use tallybook::vfs::{FaultyFileSystem, FileSystem, ManualClock, MemoryFileSystem};
     use tallybook::{Durability, Resources};
 
     use super::*;
@@ -443,13 +457,14 @@ mod tests {
         let create =
             CreateOptions { bucket_count: 1, chunk_bytes: 64 << 10, ..CreateOptions::default() };
         let options = OpenOptions { durability: Durability::Os, ..OpenOptions::default() };
-        let store = FileStore::create_with("/files", create, options, resources).unwrap();
-        // Every segment is half dead in the end, so that the rest is copied.
+        let store =
+            FileStore::create_with("/files", create, options.clone(), resources.clone()).unwrap();
+        // Every segment is two thirds dead in the end, so that the rest is copied.
         for number in 0..300 {
             let options = WriteOptions::default();
             store.write(&format!("{number}"), &[number as u8; 64 << 10], options).unwrap();
         }
-        for number in (0..300).step_by(2) {
+        for number in (0..300).filter(|number| number % 3 != 1) {
             assert!(store.unlink(&format!("{number}"), UnlinkOptions::default()).unwrap());
         }
         fs.fail_at(0, Fault::errno(5).class(OperationClass::Writes).only(call_before_table));
@@ -467,5 +482,24 @@ mod tests {
             pass.join().unwrap()
         });
         assert!(matches!(reaped, Err(Error::Engine(tallybook::Error::Busy))), "{reaped:?}");
+        drop(store);
+
+        // Nothing asked for it again, and the space did not come back.
+        let bucket_bytes = || -> u64 {
+            let dir = Path::new("/files/buckets/000-000001");
+            let names = fs.list(dir).unwrap();
+            names.iter().map(|name| fs.open_read(&dir.join(name)).unwrap().len().unwrap()).sum()
+        };
+        let store = FileStore::open_with("/files", options, resources).unwrap();
+        let is_noted = || {
+            let garbage = key_layout::key(key_layout::GARBAGE, &[0]);
+            store.core().catalogue.head(&garbage).unwrap().is_some()
+        };
+        let before = bucket_bytes();
+        assert!(is_noted());
+        store.reap().unwrap();
+        assert!(bucket_bytes() < before / 4 * 3, "{} of {before} are left", bucket_bytes());
+        assert!(!is_noted());
+        assert_eq!(store.read("1").unwrap().unwrap(), [1; 64 << 10]);
     }
 }

@@ -379,7 +379,9 @@ impl FileStore {
         let reaped = reaper::reap(self.core());
         // What fails in one bucket keeps no other from being swept.
         while sweep_step(self.core()) {}
-        reaped
+        let compacted = reaper::compact_due(self.core());
+        let reaped = reaped?;
+        compacted.map(|()| reaped)
     }
 
     /// Waits until every change acknowledged so far is synced. What can't be is told once all else is.
@@ -478,6 +480,9 @@ fn recover(catalogue: &Store, superblock: &Superblock) -> Result<(Figures, Unswe
     let numbered = buckets.iter().filter_map(|(key, value)| Some((*key.get(1)?, value.to_vec())));
     let mut figures = Figures::decode(totals.as_deref(), numbered, superblock.bucket_count())
         .ok_or_else(|| undecodable(catalogue.path(), "counter"))?;
+    for (key, value) in scan(catalogue, key_layout::GARBAGE)? {
+        key.get(1).into_iter().for_each(|&bucket| figures.recover_freed(bucket, &value));
+    }
     figures.next_version += NUMBERS_SKIPPED;
     figures.next_content += NUMBERS_SKIPPED;
     let mut batch = WriteBatch::new();

@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 use tallybook::Resources;
 use tallybook::vfs::faulty::{Fault, OperationClass};
 use tallybook::vfs::{CrashMode, FaultyFileSystem, MemoryFileSystem, SystemClock};
+use tallybook_files::record::decode_numbers;
 use tallybook_files::{
     CreateOptions, Durability, FileStore, OpenOptions, RepairOptions, UnlinkOptions, WriteOptions,
-    resource_options,
+    key_layout, resource_options,
 };
 
 use crate::support::{
-    CHUNK, assert_reads, bytes, inline, lose_catalogue, memory_dir, small, write,
+    CHUNK, assert_reads, bytes, engine_store, in_memory, inline, lose_catalogue, memory_dir,
+    reopen, small, write,
 };
 
 /// A store in memory without a reaper of its own, whose syncs can be made to take long.
@@ -103,6 +105,30 @@ fn what_is_unlinked_during_a_pass_keeps_its_chunks_as_long_as_its_entry() {
     assert_eq!((reaped.contents, reaped.bytes), (1, CHUNK as u64));
     assert_eq!(store.reap().unwrap().bytes, 2 * CHUNK as u64);
     assert_eq!(store.totals().dead_bytes, 0);
+}
+
+/// Each opening counted from nothing what is freed: where none freed enough for itself, no bucket was compacted.
+#[test]
+fn what_many_openings_free_little_by_little_adds_up() {
+    let fs = MemoryFileSystem::new();
+    let mut store = in_memory(&fs, CreateOptions { bucket_count: 1, ..small() });
+    let mut freed = Vec::new();
+    for at in 0..9 {
+        write(&store, "file", &bytes(at, 16 * CHUNK));
+        assert!(store.unlink("file", UnlinkOptions::default()).unwrap());
+        store.reap().unwrap();
+        store.close().unwrap();
+        drop(store);
+        let catalogue = engine_store(&fs, "catalogue-000001");
+        let garbage = catalogue.get(&key_layout::key(key_layout::GARBAGE, &[0])).unwrap();
+        freed.push(garbage.map(|value| decode_numbers(&value).unwrap()));
+        catalogue.close().unwrap();
+        drop(catalogue);
+        store = reopen(&fs).unwrap();
+    }
+    // With 8 MiB it is compacted.
+    let expected = [1, 2, 3, 4, 5, 6, 7, 0, 1].map(|mebibytes| [mebibytes << 20_u64]);
+    assert_eq!(freed, expected.map(|freed| Some(freed).filter(|freed| *freed != [0])));
 }
 
 /// What becomes due while a pass is under way is worked off by the thread soon after, unasked.
