@@ -4,7 +4,8 @@
 //!    its end is on disk, a power loss may make its version the current one again.
 //! 2. Chunks of contents that no name stands for, that are not being written, nor noted to be freed here.
 //!    Nobody can have known such a content: it is noted before its first chunk, and a note to free it names
-//!    all of its buckets and goes after its chunks.
+//!    all of its buckets and goes after its chunks. Their bytes count as freed, so that the reaper has the bucket
+//!    compacted.
 //!
 //! Where not all entries of a bucket could be read when the catalogue was made, it may not know files of that
 //! bucket: entries of it from before stay, and the chunks of all buckets, until a repair has read them.
@@ -12,6 +13,9 @@
 //!
 //! What is put meanwhile stays: the catalogue knows of it before it is in a bucket. All this goes in
 //! steps of a bounded size.
+
+use bytes::Bytes;
+use tallybook::ScanOptions;
 
 use crate::buckets::Bucket;
 use crate::core::Core;
@@ -105,20 +109,43 @@ pub(crate) fn sweep_chunks(
         let Some(chunk_key) = walk.next()? else {
             return Ok(Swept { next: None, is_whole: walk.is_whole() });
         };
-        let Some((id, _)) = key_layout::parse_chunk(&chunk_key) else { continue };
+        let Some((id, first)) = key_layout::parse_chunk(&chunk_key) else { continue };
         // What is known leaves the catalogue after its chunks, so that others wait for this only where it counts.
         if !is_known(core, id, bucket)? {
-            let _figures = core.figures.lock();
+            let bytes = bytes_of(core, store, id, first);
+            let mut figures = core.figures.lock();
             if !is_known(core, id, bucket)? {
                 let from = key_layout::chunk(id, 0);
                 store.delete_range(&from, &key_layout::after_chunks(id))?;
                 *orphans += 1;
+                if figures.count_freed(bucket, bytes) {
+                    core.note_reap_due();
+                }
+                core.write_figures(&mut figures);
             }
         }
         // On to the next content: one step each, however many chunks it has.
         walk.skip_to(key_layout::after_chunks(id));
     }
     Ok(Swept { is_whole: walk.is_whole(), next: Some(walk.rest()) })
+}
+
+/// Bytes of a content's chunks in a bucket, from its first there on, without a look at each: all but the last are
+/// full, and few contents are in a bucket in parts. What can't be read counts as one chunk.
+fn bytes_of(core: &Core, store: &Bucket, id: ContentId, first: u32) -> u64 {
+    let chunk_bytes = u64::from(core.superblock.chunk_bytes);
+    let backwards = ScanOptions {
+        start: Some(Bytes::copy_from_slice(&key_layout::chunk(id, first))),
+        end: Some(Bytes::from(key_layout::after_chunks(id))),
+        reverse: true,
+        ..ScanOptions::default()
+    };
+    let last = store.range_heads(backwards).ok().and_then(|mut heads| heads.next()?.ok());
+    let last =
+        last.and_then(|last| Some((key_layout::parse_chunk(&last.key)?.1, last.head.length)));
+    last.map_or(chunk_bytes, |(number, length)| {
+        u64::from(number.saturating_sub(first)).saturating_mul(chunk_bytes) + length
+    })
 }
 
 /// Whether a content is some file's, being written, or about to be freed in this bucket. Without the counters'

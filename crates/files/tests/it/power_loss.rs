@@ -285,6 +285,33 @@ fn chunks_of_what_a_power_loss_took_are_swept_with_its_entries() {
     assert_eq!((chunks(&fs), is_swept(&fs)), (2, true));
 }
 
+/// The chunks were gone, and the space that they took was not: nothing had the bucket compacted.
+#[test]
+fn space_of_chunks_that_are_swept_comes_back() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, one_bucket());
+    write(&store, "file", &bytes(1, CHUNK));
+    let left = fs.image().crash(CrashMode::KeepAll, 0);
+    let lost = bucket(&left);
+    for number in 0..256 {
+        let chunk_key = key_layout::chunk(ContentId::new(1 << 40, 7), number);
+        lost.put(&chunk_key, &bytes(2, CHUNK)).unwrap();
+    }
+    lost.close().unwrap();
+    drop(lost);
+    let bucket_bytes = || -> u64 {
+        let dir = memory_dir().join("buckets/000-000001");
+        let names = left.list(&dir).unwrap();
+        names.iter().map(|name| left.open_read(&dir.join(name)).unwrap().len().unwrap()).sum()
+    };
+    let before = bucket_bytes();
+    assert!(before >= 256 * CHUNK as u64);
+    let store = reopen(&left).unwrap();
+    store.reap().unwrap();
+    assert!(bucket_bytes() < before / 2, "{} of {before} are left", bucket_bytes());
+    assert_reads(&store, "file", &bytes(1, CHUNK));
+}
+
 /// More contents than are swept in one step, with those of files among them.
 #[test]
 fn all_chunks_are_swept_step_by_step() {
