@@ -493,6 +493,43 @@ fn runs_above_what_can_not_be_read_are_merged_with_each_other() {
     check("unreadable=6:f\n L0 9 10:a>f-m\n L0 5 6:a>f-z\n L1 1 2:a-e", "nothing");
 }
 
+/// Each flush started the sweep over, and it never came to what lies behind the damage.
+#[test]
+fn a_sweep_goes_on_behind_what_can_not_be_read() {
+    let swept = "L0 11 12:a>d-f 15:k>p-z\n L0 9 10:a>d-f 16:k>p-z\n L1 1 2:a>d-g 3:h-z";
+    let rest = "full L0/11:15 L0/9:16 L1/1:3 [h..z] to L1 1 bottom";
+    for flushed in ["a-z", "h-z"] {
+        check(&format!("unreadable=2:d\n L0 13 14:{flushed}\n {swept}"), rest);
+    }
+    // It has come to the damage, and what is behind that is yet to be begun.
+    let waiting = "L0 11 12:a>d-f 15:k-z\n L0 9 10:a>d-f 16:k-z\n L1 1 2:a>d-g 3:h-z";
+    check(&format!("unreadable=2:d\n L0 13 14:a-z\n {waiting}"), rest);
+    // What is tried again comes before what was flushed, and so does what can be read again.
+    let again = "full L0/11:12,15 L0/9:10,16 L1/1:2,3 [d..z] to L1 1 bottom";
+    check(&format!("retried=2:d\n L0 13 14:a-z\n {swept}"), again);
+    check(&format!("L0 13 14:a-z\n {swept}"), again);
+}
+
+#[test]
+fn a_sweep_between_two_tables_that_can_not_be_read_goes_on() {
+    let waiting = "L0 5 6:a>d-f 7:m>q-r\n L0 3 4:a>d-f 8:m>q-r\n L1 1 2:a>d-g 9:h-n 10:o-s";
+    let newer = "L0 15 16:a>d-f 17:h>j-n\n L0 13 14:a>d-f 18:h>j-n";
+    check(
+        &format!("unreadable=2:d unreadable=10:q\n L0 20 21:a-z\n {newer}\n {waiting}"),
+        "full L0/15:17 L0/13:18 L1/1:9,10 [h..q) to L1 1 bottom",
+    );
+}
+
+#[test]
+fn a_sweep_above_what_can_not_be_read_goes_on() {
+    // Run 7 takes what comes out of it.
+    let swept = "L0 9 10:a>k-m\n L0 7 12:f-j 8:k-m\n L1 1 2:a>f-z";
+    let rest = "full L0/9:10 L0/7:8 [k..m] to L0 7";
+    for flushed in ["a-z", "g-h"] {
+        check(&format!("unreadable=2:f\n L0 13 14:{flushed}\n {swept}"), rest);
+    }
+}
+
 #[test]
 fn what_waits_for_what_can_not_be_read_has_nothing_merged_in_idle_time() {
     let below = "L0 7 8:f-m{b=90 e=90}\n L1 1 2:a-z{b=90 e=90}";

@@ -156,7 +156,7 @@ impl<'v, 'o> Picker<'v, 'o> {
             {
                 return relabel;
             }
-            let from = unfinished(runs);
+            let from = unfinished(runs, |at| self.down_a_level(level, &all[at..]));
             let down = self.down_a_level(level, &all[from..]).first_job();
             let job = down.or_else(|| self.above_damage(level, &runs[from..]));
             if job.is_some() || self.options.unreadable.is_empty() {
@@ -228,9 +228,13 @@ impl<'v, 'o> Picker<'v, 'o> {
         let damaged = runs.iter().position(is_damaged);
         let runs = &runs[..damaged.unwrap_or(runs.len())];
         let oldest = runs.last().filter(|_| self.has_many(level, runs))?;
-        let sources = runs.iter().map(|run| Source { level, run, leaves: run.id != oldest.id });
-        let target = Target::Run { level, id: oldest.id };
-        self.sweep(sources.collect(), target, Reason::Full).first_job()
+        let sweep_from = |at: usize| {
+            let runs = runs[at..].iter();
+            let sources = runs.map(|run| Source { level, run, leaves: run.id != oldest.id });
+            let target = Target::Run { level, id: oldest.id };
+            self.sweep(sources.collect(), target, Reason::Full)
+        };
+        sweep_from(unfinished(runs, sweep_from)).first_job()
     }
 
     /// The bottom run goes one level down when it outgrows its level, before anything is merged into
@@ -429,15 +433,22 @@ impl Sweep<'_, '_> {
     }
 }
 
-/// Where the runs of a full level begin to go on with. A sweep that is under way has clipped the runs it works on
-/// at its end; runs that came since begin further left, and wait until those are gone. Without this,
-/// each new run would start the sweep over, in jobs that leave many small runs.
-fn unfinished(runs: &[Run]) -> usize {
+/// Where the runs of a full level begin to go on with; of a sweep, `sweep_from` gives what it would be from a run on.
+///
+/// A sweep that is under way has clipped the runs it works on at its end; runs that came since begin further left,
+/// and wait until those are gone. Without this, each new run would start the sweep over, in jobs that leave many
+/// small runs. What waits for what can't be read lies further left as well, and so do clips of sweeps that ended:
+/// the sweep is at the rightmost clip that the oldest run has nothing to the left of.
+fn unfinished<'v, 'o>(runs: &[Run], sweep_from: impl Fn(usize) -> Sweep<'v, 'o>) -> usize {
     let tables = runs.iter().flat_map(|run| run.tables.iter());
     let clips = tables.filter(|table| table.is_clipped()).map(|table| &table.smallest);
-    let Some(reached) = clips.max() else {
-        return 0;
-    };
-    let newer = runs.iter().rposition(|run| run.tables[0].smallest < *reached);
-    newer.map_or(0, |at| at + 1) % runs.len()
+    let mut clips: Vec<&Bytes> = clips.collect();
+    clips.sort();
+    clips.dedup();
+    let from = clips.into_iter().rev().find_map(|reached| {
+        let newer = (0..runs.len()).rev().find(|&at| sweep_from(at).begins_before(reached));
+        let from = newer.map_or(0, |at| at + 1);
+        (from < runs.len()).then_some(from)
+    });
+    from.unwrap_or(0)
 }

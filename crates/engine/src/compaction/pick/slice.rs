@@ -123,6 +123,23 @@ impl<'v> Sweep<'v, '_> {
         Some(Opening { start, end, shares, moved })
     }
 
+    /// Whether the newest of the runs has something to go that lies to the left of `key` and doesn't wait for
+    /// what can't be read, or couldn't when it was last tried.
+    pub(super) fn begins_before(&self, key: &Bytes) -> bool {
+        let Source { run, leaves, .. } = self.sources[0];
+        if !leaves || run.tables[0].smallest >= *key {
+            return false;
+        }
+        let lists = [self.options.unreadable, self.options.retried];
+        let unreadable: Vec<_> =
+            lists.into_iter().flat_map(|listed| self.unreadable(listed)).collect();
+        let starts = run.tables.iter().map(|table| &table.smallest);
+        starts.take_while(|start| *start < key).any(|start| {
+            let (first, _) = self.shares(start);
+            free_end(&first, &unreadable).is_some_and(|end| end.is_none_or(|end| end > *start))
+        })
+    }
+
     /// The job that begins there: step 3, where tables don't move.
     pub(super) fn job_at(&self, opening: Opening<'v>) -> Choice {
         let Opening { start, end, shares, moved } = opening;
