@@ -89,6 +89,15 @@ impl<T: PartialEq + Clone> Avoided<T> {
         self.0.lock().retain(|entry| !is_well(&entry.what));
     }
 
+    /// Adds what isn't in `met` yet, and what it met: some of it may be forgotten before somebody asks.
+    pub(super) fn gather(&self, met: &mut Vec<(T, Error)>) {
+        for entry in self.0.lock().iter() {
+            if met.iter().all(|(what, _)| *what != entry.what) {
+                met.push((entry.what.clone(), entry.error.clone()));
+            }
+        }
+    }
+
     /// Something of it, and what it met.
     pub(super) fn first(&self) -> Option<(T, Error)> {
         self.0.lock().first().map(|entry| (entry.what.clone(), entry.error.clone()))

@@ -776,6 +776,29 @@ mod tests {
         }
     }
 
+    /// It was forgotten before the end of a compaction that took ten minutes longer.
+    #[test]
+    fn a_long_compaction_tells_of_damage_that_it_met_early() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let options = Options { compaction_job_bytes_max: 128 << 10, ..small_tables() };
+        let (store, ..) = damaged_store(&fs, &clock, &options, false);
+        let mut calls = 0;
+        let compacted = store.compact(None, None, &mut |_, _| {
+            let avoided = &store.inner.merges_avoided;
+            calls += usize::from(avoided.first().is_some());
+            // First what is before the damage is merged, then some of what is behind.
+            if calls == 3 && avoided.first().is_some() {
+                for _ in 0..2 {
+                    clock.advance(Duration::from_secs(601));
+                    store.inner.tick();
+                }
+                assert!(avoided.first().is_none());
+            }
+        });
+        assert_eq!(calls, 3, "it was come to once");
+        assert!(compacted.unwrap_err().is_damage());
+    }
+
     /// Blocks are read many at once, of which the last may be the unreadable one.
     #[test]
     fn a_merge_comes_as_far_as_can_be_read() {

@@ -274,23 +274,28 @@ fn origins(segments: &Segments, number: u64) -> Origins {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::resources::{Participant, ResourceOptions, Resources};
-    use crate::vfs::{ManualClock, MemoryFileSystem};
+    use crate::vfs::{FileSystem, ManualClock, MemoryFileSystem};
     use crate::{Options, Store};
 
-    #[test]
-    fn nothing_is_remembered_of_collected_segments_that_died() {
+    fn open(fs: &MemoryFileSystem, clock: &Arc<ManualClock>) -> Store {
         let options = Options {
             memtable_journal_bytes: 128 << 10,
             segment_bytes_min: 64 << 10,
             segment_bytes_max: 64 << 10,
             ..Options::default()
         };
-        let fs = Arc::new(MemoryFileSystem::new());
-        let clock = Arc::new(ManualClock::at_ms(1));
-        let resources = Resources::inline(ResourceOptions::default(), fs, clock);
-        let store = Store::open_with("/s", options, resources).unwrap();
+        let fs = Arc::new(fs.clone());
+        let resources = Resources::inline(ResourceOptions::default(), fs, clock.clone());
+        Store::open_with("/s", options, resources).unwrap()
+    }
+
+    #[test]
+    fn nothing_is_remembered_of_collected_segments_that_died() {
+        let store = open(&MemoryFileSystem::new(), &Arc::new(ManualClock::at_ms(1)));
         let inner = &*store.inner;
         for _ in 0..3 {
             // One in five stays, and is collected; then it dies too.
@@ -310,5 +315,42 @@ mod tests {
             store.compact(None, None, &mut |_, _| {}).unwrap();
             while inner.compaction_step() {}
         }
+    }
+
+    /// It is forgotten ten minutes later, and was by a compaction that took as long.
+    #[test]
+    fn a_long_compaction_tells_of_a_segment_that_could_not_be_collected() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = open(&fs, &clock);
+        for at in 0..300u32 {
+            store.put(&at.to_be_bytes(), &[if at == 10 { 9 } else { 7 }; 1500]).unwrap();
+        }
+        store.flush().unwrap();
+        for at in (0..300u32).filter(|at| at % 5 != 0) {
+            store.delete(&at.to_be_bytes()).unwrap();
+        }
+        store.flush().unwrap();
+        let state = store.inner.state.load_full();
+        let is_damaged = state.version.segments.kept().any(|kept| {
+            let file = fs.open(&file_name::segment(&store.inner.dir, kept.number)).unwrap();
+            let mut bytes = vec![0; file.len().unwrap() as usize];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            let value = bytes.windows(1500).position(|bytes| bytes == [9; 1500]);
+            value.is_some_and(|at| file.write_all_at(&[8], at as u64).is_ok())
+        });
+        assert!(is_damaged);
+        let mut is_met = false;
+        let compacted = store.compact(None, None, &mut |_, _| {
+            let avoided = &store.inner.segments_avoided;
+            if avoided.first().is_some() {
+                is_met = true;
+                for _ in 0..2 {
+                    clock.advance(Duration::from_secs(601));
+                    store.inner.tick();
+                }
+                assert!(avoided.first().is_none());
+            }
+        });
+        assert!(is_met && compacted.unwrap_err().is_damage());
     }
 }

@@ -82,9 +82,11 @@ impl Inner {
             start: start.map(Bytes::copy_from_slice),
             end: end.map(Bytes::copy_from_slice),
         };
+        let (mut unmerged, mut uncollected) = (Vec::new(), Vec::new());
         loop {
             self.check_writable()?;
             let compacted = self.compact_one(true, Some(slice.clone()));
+            self.merges_avoided.gather(&mut unmerged);
             match compacted.inspect_err(|error| self.poison_if_sync_failed(error))? {
                 Compacted::Nothing | Compacted::Job(None) => break,
                 Compacted::Job(reached) => slice.start = reached,
@@ -94,6 +96,7 @@ impl Inner {
             progress(done.min(total), total);
         }
         while self.collect_one(true).inspect_err(|error| self.poison_if_sync_failed(error))? {
+            self.segments_avoided.gather(&mut uncollected);
             self.check_writable()?;
             self.remove_obsolete();
         }
@@ -103,9 +106,13 @@ impl Inner {
             self.retries.note_success(Task::Merge);
         }
         progress(total, total);
-        let merges = self.merges_avoided.first().map(|(_, error)| error);
-        let damage = merges.or_else(|| self.segments_avoided.first().map(|(_, error)| error));
-        damage.map_or(Ok(()), Err)
+        // What could be read when it was tried again is gone by now.
+        let version = self.state.load().version.clone();
+        unmerged.retain(|(unreadable, _)| unreadable.is_in(&version));
+        uncollected.retain(|(number, _)| version.segments.get(*number).is_some());
+        let merges = unmerged.into_iter().map(|(_, error)| error);
+        let mut damage = merges.chain(uncollected.into_iter().map(|(_, error)| error));
+        damage.next().map_or(Ok(()), Err)
     }
 
     /// Makes a consistent copy of the store in a new directory by hard links.
