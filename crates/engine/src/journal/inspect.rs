@@ -47,6 +47,7 @@ fn log_records(mut reader: SegmentReader, line: &mut dyn FnMut(&str)) -> Result<
     let mut damaged = 0;
     // Without the start nothing tells where in the journal this is: any sync is taken to have been behind it.
     let mut first_lsn = None;
+    let mut syncs = None;
     loop {
         let offset = reader.offset();
         let what = match reader.step()? {
@@ -64,13 +65,13 @@ fn log_records(mut reader: SegmentReader, line: &mut dyn FnMut(&str)) -> Result<
             Step::Bad(what) => what,
         };
         let lsn = first_lsn.map_or(0, |lsn| lsn.saturating_add(offset - SEGMENT_HEADER_BYTES));
-        let (mut next, mut synced_upto) = (None, 0);
-        reader.scan_headers(offset + 1, |offset, header| {
-            next.get_or_insert(offset);
-            synced_upto = header.synced_upto.max(synced_upto);
-        })?;
-        match next {
-            Some(next) if synced_upto > lsn => {
+        if syncs.is_none() {
+            syncs = Some(last_syncs(&mut reader, offset + 1)?);
+        }
+        let mut behind = syncs.iter().flatten().filter(|(place, _)| *place > offset);
+        let is_synced = behind.next().is_some_and(|(_, synced_upto)| *synced_upto > lsn);
+        match reader.next_header(offset + 1)? {
+            Some(next) if is_synced => {
                 line(&format!("{offset} damaged: {what}"));
                 damaged += 1;
                 reader.seek(next);
@@ -82,6 +83,17 @@ fn log_records(mut reader: SegmentReader, line: &mut dyn FnMut(&str)) -> Result<
             }
         }
     }
+}
+
+/// Of the record headers from a place on, and what they say was synced, those that none behind them exceeds: they
+/// are found once, as every record may be damaged.
+fn last_syncs(reader: &mut SegmentReader, from: u64) -> Result<Vec<(u64, u64)>> {
+    let mut last: Vec<(u64, u64)> = Vec::new();
+    reader.scan_headers(from, |place, header| {
+        while last.pop_if(|(_, synced_upto)| *synced_upto <= header.synced_upto).is_some() {}
+        last.push((place, header.synced_upto));
+    })?;
+    Ok(last)
 }
 
 /// The records of a collected segment, which was synced before it got its name: the last is the index.
@@ -170,6 +182,8 @@ fn describe(record: &Record, line: &mut dyn FnMut(&str)) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::super::collected::CollectedWriter;
     use super::super::testing::Bench;
     use super::*;
@@ -234,6 +248,31 @@ mod tests {
                 assert!(lines.last().unwrap().ends_with("end of log"), "{lines:?}");
             }
         }
+    }
+
+    /// What was synced was looked for up to the end of the file, from each damaged place anew.
+    #[test]
+    fn a_segment_with_many_damaged_places_is_not_read_for_each() {
+        let bench = Bench::pread();
+        let mut journal = bench.journal();
+        let mut places = Vec::new();
+        for key in 0..41 {
+            places.push(journal.writer.position().offset);
+            journal.put(&[b'k', key], &[key; 100]);
+        }
+        journal.sync_and_mark();
+        let path = journal.writer.active().unwrap().path().to_owned();
+        let damaged_places = places.iter().skip(1).step_by(2);
+        damaged_places.for_each(|at| bench.fs.flip(&path, at + 9));
+        let mut bytes = bench.fs.bytes(&path);
+        bytes.resize(4 << 20, 0);
+        bench.fs.put(&path, bytes);
+        bench.fs.faults.bytes_read.store(0, Ordering::SeqCst);
+        let (lines, damaged) = inspected(&bench, &path);
+        assert_eq!(damaged, 20, "{lines:?}");
+        assert!(lines.last().unwrap().ends_with("end of log"), "{lines:?}");
+        let bytes_read = bench.fs.faults.bytes_read.load(Ordering::SeqCst);
+        assert!(bytes_read < damaged * (2 << 20), "{bytes_read} bytes were read");
     }
 
     #[test]

@@ -330,6 +330,24 @@ impl SegmentReader {
         from: u64,
         mut found: impl FnMut(u64, &RecordHeader),
     ) -> Result<()> {
+        self.find_header(from, |offset, header| {
+            found(offset, header);
+            false
+        })?;
+        Ok(())
+    }
+
+    /// Offset of the first valid record header at or after `from`.
+    pub fn next_header(&mut self, from: u64) -> Result<Option<u64>> {
+        self.find_header(from, |_, _| true)
+    }
+
+    /// Offset of the first valid record header at or after `from` that is the one.
+    fn find_header(
+        &mut self,
+        from: u64,
+        mut is_it: impl FnMut(u64, &RecordHeader) -> bool,
+    ) -> Result<Option<u64>> {
         let mut offset = from.next_multiple_of(RECORD_ALIGNMENT);
         while offset + RECORD_HEADER_BYTES <= self.window.limit() {
             self.window.exactly(offset, RECORD_HEADER_BYTES)?;
@@ -338,23 +356,16 @@ impl SegmentReader {
             while at + RECORD_HEADER_BYTES as usize <= bytes.len() {
                 let header = &bytes[at..at + RECORD_HEADER_BYTES as usize];
                 let place = offset + at as u64;
-                if let Some(header) = RecordHeader::decode(header, self.salt, place) {
-                    found(place, &header);
+                if let Some(header) = RecordHeader::decode(header, self.salt, place)
+                    && is_it(place, &header)
+                {
+                    return Ok(Some(place));
                 }
                 at += RECORD_ALIGNMENT as usize;
             }
             offset += at as u64;
         }
-        Ok(())
-    }
-
-    /// Offset of the first valid record header at or after `from`.
-    pub fn next_header(&mut self, from: u64) -> Result<Option<u64>> {
-        let mut first = None;
-        self.scan_headers(from, |offset, _| {
-            first.get_or_insert(offset);
-        })?;
-        Ok(first)
+        Ok(None)
     }
 
     /// Offset behind the last byte in `[from, limit)` that is not zero; `from` when all are.
