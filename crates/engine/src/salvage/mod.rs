@@ -11,6 +11,7 @@
 //! out. A value that can't be read never gives way to an older one. The old store is only read.
 
 mod copy;
+mod found;
 mod sources;
 mod values;
 
@@ -23,11 +24,10 @@ use std::sync::atomic::AtomicU64;
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::file_name::{self, FileKind};
+use crate::file_name;
 use crate::head::{Body, Entry};
 use crate::journal::{JournalFiles, SalvagedJournal, Told};
 use crate::key::{SEQNO_MAX, SeqNo, hash};
-use crate::manifest::{self, RecoveredManifest};
 use crate::options::{Options, Reading};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
 use crate::resources::{ResourceOptions, Resources};
@@ -39,6 +39,7 @@ use crate::version::{TableMeta, Version};
 use crate::vfs::{DiskFileSystem, SystemClock};
 
 use copy::Copy;
+use found::Found;
 use sources::{JournalWrites, Lost, Newest, Source};
 use values::Values;
 
@@ -166,68 +167,6 @@ fn lock(resources: &Resources, dir: &Path) -> Result<Box<dyn Send + Sync>> {
         std::io::ErrorKind::WouldBlock => Error::Locked { path: dir.to_owned() },
         _ => Error::io("lock", &path, error),
     })
-}
-
-/// The files of a store, and what its manifest says of them.
-struct Found {
-    /// The version, or why there is none.
-    manifest: Result<Version, Error>,
-    /// What is wrong with the file that names it, if it was found without.
-    current: Option<Error>,
-    tables: Vec<u64>,
-    segments: Vec<u64>,
-}
-
-impl Found {
-    fn new(resources: &Resources, dir: &Path, names: &[String]) -> Result<Found> {
-        let kinds: Vec<FileKind> = names.iter().filter_map(|name| file_name::parse(name)).collect();
-        let numbers = |of: fn(FileKind) -> Option<u64>| {
-            let mut numbers: Vec<u64> = kinds.iter().filter_map(|kind| of(*kind)).collect();
-            numbers.sort_unstable();
-            numbers
-        };
-        let tables = numbers(|kind| match kind {
-            FileKind::Table(number) => Some(number),
-            _ => None,
-        });
-        let segments = numbers(|kind| match kind {
-            FileKind::Segment(number) => Some(number),
-            _ => None,
-        });
-        let manifests = numbers(|kind| match kind {
-            FileKind::Manifest(number) => Some(number),
-            _ => None,
-        });
-        let version = |recovered: RecoveredManifest| recovered.version;
-        let mut current = None;
-        let manifest = match manifest::recover(&*resources.fs, dir) {
-            Ok(Some(recovered)) => Ok(version(recovered)),
-            Ok(None) => {
-                return Err(Error::InvalidArgument(format!("{} holds no store", dir.display())));
-            }
-            Err(newer @ Error::NewerFormat { .. }) => return Err(newer),
-            // Where nothing names another, one alone is the live one.
-            Err(error) => match manifests[..] {
-                [number] if is_of_current(&error, dir) => {
-                    match manifest::recover_file(&*resources.fs, dir, number) {
-                        Err(newer @ Error::NewerFormat { .. }) => return Err(newer),
-                        Ok(recovered) => {
-                            current = Some(error);
-                            Ok(version(recovered))
-                        }
-                        Err(_) => Err(error),
-                    }
-                }
-                _ => Err(error),
-            },
-        };
-        Ok(Found { manifest, current, tables, segments })
-    }
-}
-
-/// Whether an error is that `CURRENT` is missing, or names none.
-fn is_of_current(error: &Error, dir: &Path) -> bool {
-    matches!(error, Error::Corruption { file, .. } if *file == file_name::current(dir))
 }
 
 struct Salvage<'a> {
