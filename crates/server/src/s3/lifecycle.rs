@@ -51,6 +51,11 @@ impl Rule {
             let negative = |_| s3_error!(InvalidArgument, "'ObjectSize' must not be negative");
             bytes.map(u64::try_from).transpose().map_err(negative)
         };
+        let is_enabled = match rule.status.as_str() {
+            ExpirationStatus::ENABLED => true,
+            ExpirationStatus::DISABLED => false,
+            _ => return Err(s3_error!(MalformedXML, "'Status' must be Enabled or Disabled")),
+        };
         let days = |days: Option<i32>| match days {
             None => Ok(None),
             Some(days) => match u32::try_from(days) {
@@ -62,7 +67,7 @@ impl Rule {
         let abort = rule.abort_incomplete_multipart_upload;
         let made = Rule {
             id: rule.id.unwrap_or_default(),
-            is_enabled: rule.status.as_str() == ExpirationStatus::ENABLED,
+            is_enabled,
             prefix: filter.prefix.or(and.prefix).or(rule.prefix).unwrap_or_default(),
             larger_than: size(filter.object_size_greater_than.or(and.object_size_greater_than))?,
             smaller_than: size(filter.object_size_less_than.or(and.object_size_less_than))?,

@@ -19,7 +19,36 @@ const NUMBERS: [&[u8]; 6] = [
     b"Size",
 ];
 
-/// More bytes than the name of any of them has, and than any number.
+/// The elements of a lifecycle, also those that are refused later. `s3s` passes over any other, and a rule whose
+/// prefix it passed over is one for the whole bucket.
+const OF_LIFECYCLE: [&[u8]; 24] = [
+    b"AbortIncompleteMultipartUpload",
+    b"And",
+    b"Date",
+    b"Days",
+    b"DaysAfterInitiation",
+    b"Expiration",
+    b"ExpiredObjectDeleteMarker",
+    b"Filter",
+    b"ID",
+    b"Key",
+    b"LifecycleConfiguration",
+    b"NewerNoncurrentVersions",
+    b"NoncurrentDays",
+    b"NoncurrentVersionExpiration",
+    b"NoncurrentVersionTransition",
+    b"ObjectSizeGreaterThan",
+    b"ObjectSizeLessThan",
+    b"Prefix",
+    b"Rule",
+    b"Status",
+    b"StorageClass",
+    b"Tag",
+    b"Transition",
+    b"Value",
+];
+
+/// More bytes than any of these names has, and than any number.
 const HELD_BYTES_MAX: usize = 32;
 
 const TOO_MANY: Refusal =
@@ -28,12 +57,15 @@ const UNREAD: Refusal = Refusal::bad_request(
     "MalformedXML",
     "The XML may have no CDATA sections, document types and processing instructions.",
 );
+const UNKNOWN: Refusal =
+    Refusal::bad_request("MalformedXML", "The XML has an element that no lifecycle has.");
 const NO_NUMBER: Refusal =
     Refusal::bad_request("MalformedXML", "The XML has something else where a number belongs.");
 
 /// What of a document has passed.
 #[derive(Default)]
 pub(crate) struct Markup {
+    is_lifecycle: bool,
     tags: usize,
     at: At,
     /// The name of a tag, or the text of a number, as far as it has come.
@@ -57,6 +89,11 @@ enum At {
 }
 
 impl Markup {
+    /// Of a body that is the lifecycle of a bucket, which may have no other elements.
+    pub(crate) fn of_lifecycle() -> Markup {
+        Markup { is_lifecycle: true, ..Markup::default() }
+    }
+
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         bytes.iter().try_for_each(|&byte| self.take_one(byte))
     }
@@ -74,6 +111,7 @@ impl Markup {
             (At::Name, b'?') if self.held.is_empty() && self.tags > 1 => return Err(UNREAD),
             (At::Name, b'>' | b'/' | b' ' | b'\t' | b'\r' | b'\n') => {
                 let is_number = NUMBERS.contains(&&*self.held);
+                self.check_name()?;
                 self.held.clear();
                 match (is_number, byte) {
                     (false, _) => At::Elsewhere,
@@ -81,7 +119,10 @@ impl Markup {
                     (true, _) => At::Attributes,
                 }
             }
-            (At::Name, _) if self.held.len() == HELD_BYTES_MAX => At::Elsewhere,
+            (At::Name, _) if self.held.len() == HELD_BYTES_MAX => {
+                self.check_name()?;
+                At::Elsewhere
+            }
             (At::Name, _) => {
                 self.held.push(byte);
                 At::Name
@@ -95,6 +136,13 @@ impl Markup {
             }
         };
         Ok(())
+    }
+
+    /// Refuses the name of an element that would be passed over. Tags that end one, and declarations, have none.
+    fn check_name(&self) -> Result<(), Refusal> {
+        let is_element = !self.held.is_empty() && self.held[0] != b'?';
+        let is_unknown = self.is_lifecycle && !OF_LIFECYCLE.contains(&&*self.held);
+        if is_element && is_unknown { Err(UNKNOWN) } else { Ok(()) }
     }
 
     /// Begins a tag, which ends a number.
@@ -126,6 +174,30 @@ mod tests {
         let looked = look(document.len().max(1));
         (1..10).for_each(|frame_bytes| assert_eq!(look(frame_bytes), looked, "{document}"));
         looked
+    }
+
+    #[test]
+    fn a_lifecycle_has_no_element_that_would_be_passed_over() {
+        let look = |document: &str| {
+            let look = |frame_bytes: usize| {
+                let mut markup = Markup::of_lifecycle();
+                document.as_bytes().chunks(frame_bytes).try_for_each(|frame| markup.take(frame))
+            };
+            let looked = look(document.len());
+            (1..10).for_each(|frame_bytes| assert_eq!(look(frame_bytes), looked, "{document}"));
+            looked
+        };
+        let whole = "<?xml version=\"1.0\"?><LifecycleConfiguration xmlns=\"http://x/\"><!-- a --><Rule>\
+                     <ID>a</ID><Filter><Prefix>logs/</Prefix></Filter><Status>Enabled</Status>\
+                     <AbortIncompleteMultipartUpload><DaysAfterInitiation>3</DaysAfterInitiation>\
+                     </AbortIncompleteMultipartUpload><Expiration><Days>1</Days></Expiration></Rule>\
+                     </LifecycleConfiguration>";
+        assert_eq!(look(whole), Ok(()));
+        let longest = format!("<{}>", "P".repeat(HELD_BYTES_MAX + 1));
+        for other in ["<prefix>logs/", "<Prefixes/>", "<s3:Prefix>", "<Prefix2 a=\"b\">", &longest]
+        {
+            assert_eq!(look(&whole.replace("<Prefix>logs/", other)), Err(UNKNOWN), "{other}");
+        }
     }
 
     #[test]
