@@ -261,8 +261,8 @@ fn decode(bytes: &[u8]) -> Result<Superblock, Unsound> {
     }
     match fields.u32() {
         Some(FORMAT_VERSION) => decode_fields(&mut fields).ok_or(Unsound::Damaged),
-        Some(newer) => Err(Unsound::Newer(newer)),
-        None => Err(Unsound::Damaged),
+        Some(newer) if newer > FORMAT_VERSION => Err(Unsound::Newer(newer)),
+        _ => Err(Unsound::Damaged),
     }
 }
 
