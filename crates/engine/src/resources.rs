@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,8 +16,12 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::block_cache::BlockCache;
 use crate::block_memory::BlockMemory;
+use crate::error::{Error, Result};
 use crate::file_cache::FileCache;
+use crate::file_name;
+use crate::key::hash;
 use crate::memtable::SpareChunks;
+use crate::salt::Salts;
 use crate::vfs::{self, Clock, DiskFileSystem, FileSystem, JoinHandle, Priority, SystemClock};
 
 /// How long nobody is ticked at least, whatever they ask for, and at most, though they ask for nothing.
@@ -202,6 +207,32 @@ impl Resources {
         threads.push(vfs::spawn("tally-tick", Priority::Normal, move || tick(&shared))?);
         drop(threads);
         Ok(resources)
+    }
+
+    /// Keeps everybody else out of a store's directory, until what this answers is dropped.
+    pub(crate) fn lock_directory(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
+        let path = file_name::lock(dir);
+        self.fs.lock(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Error::Locked { path: dir.to_owned() },
+            _ => Error::io("lock", &path, error),
+        })
+    }
+
+    /// That a directory is empty, or isn't there.
+    pub(crate) fn check_empty(&self, dir: &Path) -> Result<()> {
+        let is_there = self.fs.exists(dir).map_err(|error| Error::io("look up", dir, error))?;
+        let is_empty = || self.fs.is_dir_empty(dir).map_err(|error| Error::io("list", dir, error));
+        match !is_there || is_empty()? {
+            true => Ok(()),
+            false => Err(Error::InvalidArgument(format!("{} is not empty", dir.display()))),
+        }
+    }
+
+    /// Salts for a store's directory that differ from one opening to the next, and from one store to another.
+    pub(crate) fn salts(&self, dir: &Path, next_file_number: u64) -> Salts {
+        let place = hash(dir.as_os_str().as_encoded_bytes());
+        let (now_ms, steady_ns) = (self.clock.now_ms(), self.clock.steady_ns());
+        Salts::new(place ^ now_ms.rotate_left(32) ^ steady_ns ^ next_file_number)
     }
 
     /// Without any thread: flushes, compactions, collections and interval syncs run inside the calls

@@ -115,15 +115,21 @@ fn inspect_of_a_damaged_block_shows_the_others_and_exits_5() {
     assert!(last.contains("\"j\"") && damaged.text().ends_with(&format!("{last}\n")), "{last}");
 }
 
+/// A segment of the journal, and where its last group is.
+fn last_group(dir: &Dir) -> (PathBuf, usize) {
+    let of_journal = |(path, kind)| matches!(kind, FileKind::Segment(_)).then_some(path);
+    let path: PathBuf = files(dir).into_iter().find_map(of_journal).expect("there is a journal");
+    let text = run(tallybook().arg("inspect").arg(&path)).success();
+    let last = text.text().lines().rfind(|line| line.contains(" group ")).expect("a record");
+    let offset = last.split(' ').next().unwrap().parse().unwrap();
+    (path, offset)
+}
+
 /// The end of a journal that is being written, or was when the power went, is torn.
 #[test]
 fn inspect_of_a_torn_journal_exits_0() {
     let dir = filled();
-    let of_journal = |(path, kind)| matches!(kind, FileKind::Segment(_)).then_some(path);
-    let path: PathBuf = files(&dir).into_iter().find_map(of_journal).expect("there is a journal");
-    let text = run(tallybook().arg("inspect").arg(&path)).success();
-    let last = text.text().lines().rfind(|line| line.contains(" group ")).expect("a record");
-    let offset: usize = last.split(' ').next().unwrap().parse().unwrap();
+    let (path, offset) = last_group(&dir);
     let mut bytes = fs::read(&path).unwrap();
     bytes.truncate(offset + 10);
     fs::write(&path, bytes).unwrap();
@@ -134,11 +140,7 @@ fn inspect_of_a_torn_journal_exits_0() {
 #[test]
 fn inspect_of_a_damaged_journal_shows_the_rest_and_exits_5() {
     let dir = filled();
-    let of_journal = |(path, kind)| matches!(kind, FileKind::Segment(_)).then_some(path);
-    let path: PathBuf = files(&dir).into_iter().find_map(of_journal).expect("there is a journal");
-    let text = run(tallybook().arg("inspect").arg(&path)).success();
-    let last = text.text().lines().rfind(|line| line.contains(" group ")).expect("a record");
-    let offset: usize = last.split(' ').next().unwrap().parse().unwrap();
+    let (path, offset) = last_group(&dir);
     let mut bytes = fs::read(&path).unwrap();
     bytes[offset + 9] ^= 1;
     fs::write(&path, bytes).unwrap();

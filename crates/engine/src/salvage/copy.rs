@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::checksum;
 use crate::compaction::output::{Output, OutputOptions};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::head::{BodyRef, Entry, EntryRef, ValuePointer};
 use crate::journal::{Collected, CollectedWriter, JournalFiles};
 use crate::key::SeqNo;
@@ -127,13 +127,4 @@ pub(super) fn clear(fs: &dyn FileSystem, dir: &Path) {
     for name in fs.list(dir).unwrap_or_default() {
         let _ = fs.remove(&dir.join(name));
     }
-}
-
-/// That a directory is empty, or isn't there.
-pub(super) fn check_empty(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
-    let is_there = fs.exists(dir).map_err(|error| Error::io("look up", dir, error))?;
-    if is_there && !fs.is_dir_empty(dir).map_err(|error| Error::io("list", dir, error))? {
-        return Err(Error::InvalidArgument(format!("{} is not empty", dir.display())));
-    }
-    Ok(())
 }

@@ -27,11 +27,10 @@ use crate::error::{Error, Result};
 use crate::file_name;
 use crate::head::{Body, Entry};
 use crate::journal::{JournalFiles, SalvagedJournal, Told};
-use crate::key::{SEQNO_MAX, SeqNo, hash};
+use crate::key::{SEQNO_MAX, SeqNo};
 use crate::options::{Options, Reading};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
 use crate::resources::{ResourceOptions, Resources};
-use crate::salt::Salts;
 use crate::sstable::SalvagedTable;
 use crate::stages::Recorder;
 use crate::store::Damage;
@@ -135,8 +134,8 @@ pub fn salvage_with(
     let fs = &resources.fs;
     // Before anything is locked, which makes a file.
     let names = fs.list(from).map_err(|error| Error::io("list", from, error))?;
-    copy::check_empty(&**fs, to)?;
-    let _from_lock = match lock(resources, from) {
+    resources.check_empty(to)?;
+    let _from_lock = match resources.lock_directory(from) {
         // On a disk that is mounted for reading only nobody has it open for writing.
         Err(Error::Io { source, .. })
             if source.kind() == std::io::ErrorKind::ReadOnlyFilesystem =>
@@ -156,17 +155,9 @@ pub fn salvage_with(
         _ => {}
     }
     fs.create_dir_all(to).map_err(|error| Error::io("create", to, error))?;
-    let _to_lock = lock(resources, to)?;
+    let _to_lock = resources.lock_directory(to)?;
     let work = Salvage { found, wanted, options, resources, from, to };
     work.run(progress).inspect_err(|_| copy::clear(&**fs, to))
-}
-
-fn lock(resources: &Resources, dir: &Path) -> Result<Box<dyn Send + Sync>> {
-    let path = file_name::lock(dir);
-    resources.fs.lock(&path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::WouldBlock => Error::Locked { path: dir.to_owned() },
-        _ => Error::io("lock", &path, error),
-    })
 }
 
 struct Salvage<'a> {
@@ -232,7 +223,12 @@ impl Salvage<'_> {
             ..SalvageReport::default()
         };
         let (files, next_file_number) = (self.files(self.to), AtomicU64::new(1));
-        let mut copy = Copy::new(&files, &next_file_number, self.options, Arc::new(self.salts()));
+        let mut copy = Copy::new(
+            &files,
+            &next_file_number,
+            self.options,
+            Arc::new(self.resources.salts(self.to, 0)),
+        );
         self.copy(&mut seen, &mut copy, &mut report, &mut progress)?;
         copy.finish(last_seqno)?;
         let Found { manifest, current, .. } = &self.found;
@@ -288,9 +284,8 @@ impl Salvage<'_> {
         let mut newest = Newest::new(&seen.sources, std::mem::take(&mut seen.journaled.writes));
         while let Some((key, entry)) = newest.next() {
             progress.add(newest.take_bytes_read());
-            let is_expired = entry.expires_at_ms != 0 && entry.expires_at_ms <= now_ms;
             let is_deleted = seen.deleted.cover(&key, SEQNO_MAX) > entry.seqno;
-            if is_expired || is_deleted || entry.body == Body::Delete {
+            if is_deleted || !entry.is_live(now_ms) {
                 continue;
             }
             let lost = seen.lost_ranges.cover(&key, SEQNO_MAX).max(newest.lost.newest_lost(&key));
@@ -415,12 +410,6 @@ impl Salvage<'_> {
             reading: Reading::Pread,
             recorder: Arc::new(Recorder::new(0)),
         })
-    }
-
-    fn salts(&self) -> Salts {
-        let clock = &self.resources.clock;
-        let place = hash(self.to.as_os_str().as_encoded_bytes());
-        Salts::new(place ^ clock.now_ms().rotate_left(32) ^ clock.steady_ns())
     }
 }
 

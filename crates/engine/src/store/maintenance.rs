@@ -123,9 +123,7 @@ impl Inner {
     pub(super) fn checkpoint(&self, dir: &Path) -> Result<()> {
         self.check_writable()?;
         let fs = &self.resources.fs;
-        if fs.exists(dir).map_err(Inner::io("look up", dir))? {
-            self.check_empty(dir)?;
-        }
+        self.resources.check_empty(dir)?;
         fs.create_dir_all(dir).map_err(Inner::io("create", dir))?;
         self.flush_all()?;
         self.sync_all()?;
@@ -137,20 +135,13 @@ impl Inner {
         })
     }
 
-    fn check_empty(&self, dir: &Path) -> Result<()> {
-        match self.resources.fs.is_dir_empty(dir).map_err(Inner::io("list", dir))? {
-            true => Ok(()),
-            false => Err(Error::InvalidArgument(format!("{} is not empty", dir.display()))),
-        }
-    }
-
     /// Links or copies into an empty directory what the tree names, and writes its manifest; tells of each file
     /// that it made.
     fn link_into(&self, dir: &Path, made: &mut Vec<PathBuf>) -> Result<()> {
         let fs = &self.resources.fs;
         let tree = self.tree.lock();
         // Another checkpoint into it may have been faster.
-        self.check_empty(dir)?;
+        self.resources.check_empty(dir)?;
         let state = self.state.load_full();
         for (_, table) in state.version.tables() {
             let (from, to) =

@@ -29,7 +29,7 @@ use crate::journal::{
     CollectedIndex, JournalFiles, JournalPosition, JournalWriter, LogSegment, Recovered,
     SEGMENT_HEADER_BYTES, Segment, SegmentOptions, SegmentPool, SyncState, recover,
 };
-use crate::key::{SEQNO_MAX, SeqNo, hash};
+use crate::key::{SEQNO_MAX, SeqNo};
 use crate::lock;
 use crate::manifest::{self, Manifest};
 use crate::memtable::MemtableWriter;
@@ -229,7 +229,8 @@ impl Opening<'_> {
         self.remove_unnamed(&names, &version, recovered, old_manifest);
         // As the new manifest says.
         version.journal_synced = recovered.end;
-        let salts = Arc::new(self.salts(&next_file_number));
+        let number = next_file_number.load(Ordering::Relaxed);
+        let salts = Arc::new(self.resources.salts(self.dir, number));
         let pool = Arc::new(self.segment_pool(&files, &next_file_number, &salts));
         // Before the spares come back: those of another size would be removed.
         pool.set_scale(recovered.end.lsn);
@@ -432,17 +433,6 @@ impl Opening<'_> {
         };
         SegmentPool::new(files.clone(), options, next_file_number.clone(), salts.clone())
     }
-
-    /// Salts that differ from one opening to the next, and from one store to another.
-    fn salts(&self, next_file_number: &AtomicU64) -> Salts {
-        let clock = &self.resources.clock;
-        let place = hash(self.dir.as_os_str().as_encoded_bytes());
-        let seed = place
-            ^ clock.now_ms().rotate_left(32)
-            ^ clock.steady_ns()
-            ^ next_file_number.load(Ordering::Relaxed);
-        Salts::new(seed)
-    }
 }
 
 fn lock_directory(
@@ -456,11 +446,7 @@ fn lock_directory(
     } else if !fs.exists(dir).map_err(|error| Error::io("look up", dir, error))? {
         return Err(Error::InvalidArgument(format!("{} does not exist", dir.display())));
     }
-    let path = file_name::lock(dir);
-    fs.lock(&path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::WouldBlock => Error::Locked { path: dir.to_owned() },
-        _ => Error::io("lock", &path, error),
-    })
+    resources.lock_directory(dir)
 }
 
 fn number_of(kind: FileKind) -> Option<u64> {
