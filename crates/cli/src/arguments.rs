@@ -411,7 +411,7 @@ runs go on from one another on a store, with the first of those. Runs are made i
 leave the machine alone meanwhile. A directory whose runs another command, program or machine made is
 refused: give another with --out. A value that was not written, a target that died, a generator that
 lagged, or more than one failed request in a thousand makes a run invalid, and the exit code 1. A target
-that fell behind a constant rate is a result: exit code 0.
+that fell behind a constant rate is a result, which isn't made again: exit code 0.
 
 For rivals, --against names engines (rocksdb, rocksdb-tuned, rocksdb-cached, rocksdb-blob, leveldb,
 leveldb-unverified, fjall, fjall-blob, lmdb, lmdb-random, lmdb-writemap, redb, sled, sled-buffered, or

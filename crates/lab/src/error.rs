@@ -22,6 +22,9 @@ pub enum Error {
     /// A setting that makes no sense.
     #[error("{0}")]
     Invalid(String),
+    /// A directory whose runs others would have to be made in turn with: it is added to no more.
+    #[error("{0}")]
+    Refused(String),
     /// A value or head that isn't what was written: a failed run, never a statistic.
     #[error("wrong data: {0}")]
     WrongData(String),

@@ -41,15 +41,15 @@ pub struct Figures {
 }
 
 impl Entry {
-    /// The medians of the runs that count.
+    /// The medians of the runs that tell of their targets.
     pub fn new(change: &str, records: &[Record]) -> Result<Entry> {
-        let valid: Vec<&Record> =
-            records.iter().filter(|record| record.outcome.invalid.is_none()).collect();
-        let Some(first) = valid.iter().min_by_key(|record| record.started_at_ms) else {
+        let telling: Vec<&Record> =
+            records.iter().filter(|record| record.outcome.tells()).collect();
+        let Some(first) = telling.iter().min_by_key(|record| record.started_at_ms) else {
             return Err(Error::Invalid("there are no runs that count".into()));
         };
         let mut groups: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
-        for record in &valid {
+        for record in &telling {
             groups.entry(row(record)).or_default().push(record);
         }
         let of = |records: &[&Record], measure| {

@@ -3,7 +3,7 @@
 //! Invariant: a line that is whole counts, whether or not its end was written; one that a kill cut off counts for
 //! nothing, and nothing is added behind it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
@@ -20,8 +20,8 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// Opens the file, or makes it, and reads all of it. A last line that was cut off is dropped; any other that
-    /// can't be read is an error, and the file is left as it was.
+    /// Opens the file, or makes it, and reads all of it, as [`read`] does. A last line that was cut off is taken out of
+    /// it; on an error the file is left as it was.
     pub fn open<T: DeserializeOwned>(path: &Path) -> Result<(JsonLines, Vec<T>)> {
         let name = path.display().to_string();
         let mut file = OpenOptions::new()
@@ -32,22 +32,7 @@ impl JsonLines {
             .map_err(Error::io(&*name))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(Error::io(&*name))?;
-        let mut values = Vec::new();
-        let mut whole_bytes = bytes.len();
-        for (at, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            match serde_json::from_slice(line) {
-                Ok(value) => values.push(value),
-                Err(_) if line.starts_with(b"{") && !line.ends_with(b"\n") => {
-                    whole_bytes -= line.len();
-                }
-                Err(error) => {
-                    return Err(Error::Invalid(format!("{name}, line {}: {error}", at + 1)));
-                }
-            }
-        }
+        let (values, whole_bytes) = parse(&name, &bytes)?;
         if whole_bytes < bytes.len() {
             file.set_len(whole_bytes as u64).map_err(Error::io(&*name))?;
         } else if bytes.last().is_some_and(|&byte| byte != b'\n') {
@@ -65,10 +50,40 @@ impl JsonLines {
     }
 }
 
+/// The values of a file that nothing is added to. A last line that was cut off counts for nothing; any other that
+/// can't be read is an error, because silence about it would skew what is made of the rest.
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
+    let name = path.display().to_string();
+    let bytes = fs::read(path).map_err(Error::io(format!("reading {name}")))?;
+    Ok(parse(&name, &bytes)?.0)
+}
+
+/// The values, and how many bytes are whole lines.
+fn parse<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<(Vec<T>, usize)> {
+    let mut values = Vec::new();
+    let mut whole_bytes = bytes.len();
+    for (at, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        // What a kill cut off ends too early. A whole line of something else is no tear.
+        let is_torn = |error: &serde_json::Error| {
+            error.is_eof() && line.starts_with(b"{") && !line.ends_with(b"\n")
+        };
+        match serde_json::from_slice(line) {
+            Ok(value) => values.push(value),
+            Err(error) if is_torn(&error) => whole_bytes -= line.len(),
+            Err(error) => {
+                return Err(Error::Invalid(format!("{name}, line {}: {error}", at + 1)));
+            }
+        }
+    }
+    Ok((values, whole_bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::fs;
 
     use super::*;
 
@@ -89,6 +104,9 @@ mod tests {
             assert_eq!(values.len(), whole.lines().count(), "{before:?}");
             lines.append(&Line::from([("a".to_owned(), 9)])).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), format!("{whole}{{\"a\":9}}\n"));
+            fs::write(&path, before).unwrap();
+            assert_eq!(read::<Line>(&path).unwrap(), values);
+            assert_eq!(fs::read_to_string(&path).unwrap(), before);
         }
     }
 
@@ -96,9 +114,12 @@ mod tests {
     fn a_foreign_file_is_refused_and_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notes.txt");
-        for text in ["dear diary\n", "dear diary", "[]\n{\"a\":", "{\"a\":\n{\"a\":1}\n"] {
+        let texts = ["dear diary\n", "dear diary", "[]\n{\"a\":", "{\"a\":\n{\"a\":1}\n"];
+        // A line of its own that is whole, though its end isn't written.
+        for text in texts.into_iter().chain(["{\"name\":\"x\"}"]) {
             fs::write(&path, text).unwrap();
             assert!(JsonLines::open::<Line>(&path).is_err(), "{text:?}");
+            assert!(read::<Line>(&path).is_err(), "{text:?}");
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
     }

@@ -52,13 +52,37 @@ pub struct Machine {
     pub read_ahead_bytes: Option<u64>,
 }
 
+/// Why a run doesn't count whose target could not keep the rate.
+pub const FELL_BEHIND: &str =
+    "the target fell so far behind that requests long due were given up: the rate is beyond it";
+/// Why a run doesn't count that was stopped.
+const INTERRUPTED: &str = "interrupted";
+/// Why a record counts no more whose run is made again.
+pub const TAKEN_BACK: &str =
+    "its store is gone, and all that was asked of it is asked again of another";
+
+/// What a run is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It counts.
+    Counts,
+    /// Its target could not keep the rate. That is what it found out, and would find out again.
+    FellBehind,
+    /// It was stopped, and is still to be made.
+    Interrupted,
+    /// Its store is gone, and it is to be made again.
+    TakenBack,
+    /// It doesn't count: wrong data, a target that died, a generator that lagged, requests that failed.
+    Lost,
+}
+
 /// What was measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Why the run doesn't count, if it doesn't: wrong data, a target that died, a generator that
-    /// lagged. What was measured until then is kept.
+    /// lagged. What was measured until then is kept. [`Outcome::standing`] tells such reasons apart.
     pub invalid: Option<String>,
-    /// How long it took, in seconds; for runs that write, until the last acknowledgement.
+    /// How long it took, in seconds, until the last answer; of a run whose target fell behind, until it was given up.
     pub seconds: f64,
     /// Operations answered, all kinds; not those of the writer beside `readwhilewriting`, which are in `kinds`.
     pub operations: u64,
@@ -95,6 +119,28 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// What the run is worth.
+    pub fn standing(&self) -> Standing {
+        match self.invalid.as_deref() {
+            None => Standing::Counts,
+            Some(FELL_BEHIND) => Standing::FellBehind,
+            Some(INTERRUPTED) => Standing::Interrupted,
+            Some(TAKEN_BACK) => Standing::TakenBack,
+            Some(_) => Standing::Lost,
+        }
+    }
+
+    /// Whether it counts.
+    pub fn counts(&self) -> bool {
+        self.standing() == Standing::Counts
+    }
+
+    /// Whether it tells of its target: it counts, or its target fell behind. Such a run needs no other in its place,
+    /// and is among the figures: else a lucky one would speak for all.
+    pub fn tells(&self) -> bool {
+        matches!(self.standing(), Standing::Counts | Standing::FellBehind)
+    }
+
     /// Operations per second.
     pub fn throughput(&self) -> f64 {
         if self.seconds > 0.0 { self.operations as f64 / self.seconds } else { 0.0 }
@@ -166,4 +212,24 @@ pub struct Latency {
     pub max_ns: u64,
     /// The whole histogram: hdrhistogram's V2 form, deflated, in base 64; empty for none.
     pub histogram: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn what_a_run_is_worth_is_told_by_why_it_does_not_count() {
+        let standing = |why: Option<&str>| {
+            let outcome = Outcome { invalid: why.map(str::to_owned), ..Outcome::default() };
+            (outcome.standing(), outcome.counts(), outcome.tells())
+        };
+        assert_eq!(standing(None), (Standing::Counts, true, true));
+        assert_eq!(standing(Some(FELL_BEHIND)), (Standing::FellBehind, false, true));
+        assert_eq!(standing(Some(TAKEN_BACK)), (Standing::TakenBack, false, false));
+        let interrupted = Error::Interrupted.to_string();
+        assert_eq!(standing(Some(&interrupted)), (Standing::Interrupted, false, false));
+        assert_eq!(standing(Some("wrong data: key 7")), (Standing::Lost, false, false));
+    }
 }

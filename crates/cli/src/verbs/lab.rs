@@ -23,7 +23,8 @@ use tallybook_lab::history::{self, Entry};
 use tallybook_lab::limits::{self, Figure, Limit};
 use tallybook_lab::machine::machine;
 use tallybook_lab::record::Record;
-use tallybook_lab::report::{compare as compare_records, load_records, machine_text};
+use tallybook_lab::report::{compare as compare_records, machine_text};
+use tallybook_lab::runs_file::standing_runs;
 use tallybook_lab::{Error, child, files};
 
 use crate::arguments::{LabArguments, LabCommand, LabRunArguments};
@@ -31,7 +32,6 @@ use crate::exit::{Exit, UsageError, found, say};
 use crate::output::Output;
 use crate::process;
 use crate::serve;
-use ending::Ending;
 
 /// Runs one of the laboratory's commands.
 pub(crate) fn lab(arguments: LabArguments) -> anyhow::Result<Exit> {
@@ -106,23 +106,23 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
     let bench = Bench { directory: &directory, command: &rerun, programs: &programs, stop };
     runner::check(experiment, &plan, &bench).map_err(usage)?;
     let mut show = Show::new();
-    let mut ending = Ending::default();
-    let made = runner::make(experiment, &plan, &bench, &mut |status| {
-        ending.note(status);
-        show.update(status);
-    });
+    let made = runner::make(experiment, &plan, &bench, &mut |status| show.update(status));
     show.finish();
-    let summary = made?;
+    let summary = made.map_err(|error| match error {
+        // Of a version that is told by a target once it is open, and of what others made meanwhile.
+        Error::Refused(_) => usage(error),
+        error => error.into(),
+    })?;
     if summary.kept > 0 {
         say(format_args!("{} of {} runs were there already", summary.kept, summary.asked));
     }
-    if summary.made + summary.kept == 0 && summary.failed.is_empty() {
+    if summary.made + summary.kept == 0 && summary.uncounted.is_empty() {
         say("interrupted before the first run was done; the same command begins again");
         return Ok(Exit::Interrupted);
     }
     // What nobody reads on is no less of a failure.
     let drawn = draw(experiment, &directory, &rerun);
-    found(ending.tell(&summary), drawn)
+    found(ending::tell(&summary), drawn)
 }
 
 /// The command that makes the runs again, quoted for a shell.
@@ -178,10 +178,10 @@ fn add_to_history(runs: &Path, change: &str, file: &Path) -> anyhow::Result<Exit
     Ok(Exit::Success)
 }
 
-/// The records of a file, or of an experiment's directory.
+/// The runs of a file, or of an experiment's directory, but for those that are still to be made.
 fn records(path: &Path) -> anyhow::Result<Vec<Record>> {
     let file = if path.is_dir() { path.join(RUNS_FILE) } else { path.to_owned() };
-    Ok(load_records(&file)?)
+    Ok(standing_runs(&file)?)
 }
 
 fn report(directory: &Path) -> anyhow::Result<Exit> {

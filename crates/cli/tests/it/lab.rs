@@ -88,7 +88,8 @@ fn servers_are_measured_reported_and_compared() {
     lab(&more).failure(2, holds);
     // As if all had been made before this program was built anew.
     let runs = dir.beside("floor").join("runs.jsonl");
-    let older = fs::read_to_string(&runs).unwrap().replace("\"program\":\"", "\"program\":\"0");
+    let made_here = fs::read_to_string(&runs).unwrap();
+    let older = made_here.replace("\"program\":\"", "\"program\":\"0");
     fs::write(&runs, older).unwrap();
     let command = || fs::read_to_string(dir.beside("floor").join("command.txt")).unwrap();
     let before = command();
@@ -98,6 +99,14 @@ fn servers_are_measured_reported_and_compared() {
     fs::write(&runs, elsewhere.replace("\"program\":\"0", "\"program\":\"")).unwrap();
     lab(&arguments).failure(2, "runs that another machine made (processor: Not ");
     assert_eq!((command(), lines(&out)), (before, 24));
+    // As if the others had been made of another version, which is known once its server is open.
+    fs::write(
+        &runs,
+        made_here.split_once('\n').unwrap().1.replace("\"version\":\"", "\"version\":\"0"),
+    )
+    .unwrap();
+    lab(&arguments).failure(2, "in version 0");
+    fs::write(&runs, made_here).unwrap();
     lab(&["report", &text(&dir.beside("none"))]).failure(1, "none");
 
     let history = |file: &str| lab(&["history", &out, "--change", "abc", "--file", file]);

@@ -151,7 +151,7 @@ impl Problem {
             Error::Unknown { what: "target", name, known } => {
                 Problem { known: known.clone(), ..problem(ProblemKind::UnknownTarget, name) }
             }
-            Error::Invalid(what) => problem(ProblemKind::Invalid, what),
+            Error::Invalid(what) | Error::Refused(what) => problem(ProblemKind::Invalid, what),
             Error::WrongData(what) => problem(ProblemKind::WrongData, what),
             Error::Target { target, what } => {
                 Problem { target: target.clone(), ..problem(ProblemKind::Target, what) }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::picks::{
-    LatencyRow, case, different, latency_table, median_of, of_case, of_valid, percentile_chart,
+    LatencyRow, case, different, latency_table, median_of, of_case, of_telling, percentile_chart,
     rate_of, text, times, values_of,
 };
 use super::planning::{MIB, budget, engine_named, in_turn, run, seed, server};
@@ -164,7 +164,7 @@ fn ranges_table(records: &[Record], orders: &[String]) -> Table {
 }
 
 fn ranges<'a>(records: &'a [Record], order: &str) -> Vec<&'a Record> {
-    of_valid(records, |one| one.case.get("values in").is_some_and(|found| found == order))
+    of_telling(records, |one| one.case.get("values in").is_some_and(|found| found == order))
 }
 
 /// Bytes of keys and values of a run that reads all of them, over and over.

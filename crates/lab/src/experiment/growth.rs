@@ -7,7 +7,7 @@
 //! report sets each cost against the growth of that logarithm. What of the growth is memory's own, engines
 //! named beside ours show, `floor` first of all.
 
-use super::picks::{case, different, median_of, of_case, of_valid, or_dash, text, values_of};
+use super::picks::{case, different, median_of, of_case, of_telling, or_dash, text, values_of};
 use super::planning::{engine_named, run, seed};
 use super::rivals;
 use super::{Experiment, PlannedRun, Scale};
@@ -137,7 +137,7 @@ impl<'a> Growths<'a> {
                 let is_meant = |one: &Record| {
                     one.target == engine && case(one, "workload") == step && one.spec.keys == keys
                 };
-                median_of(&of_valid(records, is_meant), |one| metric.of(one))
+                median_of(&of_telling(records, is_meant), |one| metric.of(one))
             };
             let smallest = sizes.first().and_then(|&keys| of(keys, &cost));
             let cost_of = |&keys: &u64| {

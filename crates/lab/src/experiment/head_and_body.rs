@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::picks::{bar_of, case, different, median_of, of_valid, or_dash, text};
+use super::picks::{bar_of, case, different, median_of, of_telling, or_dash, text};
 use super::planning::only_ours;
 use super::{Experiment, PlannedRun, Scale, Subject};
 use crate::chart::{BarChart, LineChart, Point, Unit};
@@ -113,7 +113,7 @@ struct Row<'a> {
 /// The rows of a place and a way.
 fn rows<'a>(records: &'a [Record], place: &str, way: &str) -> Vec<Row<'a>> {
     let of = |request: &str, size: u32| {
-        of_valid(records, |one| {
+        of_telling(records, |one| {
             one.target == way
                 && case(one, "request") == request
                 && case(one, "data in") == place

@@ -31,13 +31,11 @@ pub(super) fn check(
     if !records.is_empty() {
         check_command(bench)?;
     }
-    let counts = |record: &&Record| {
-        record.experiment == experiment.name() && record.outcome.invalid.is_none()
-    };
-    let counting: Vec<&Record> = records.iter().filter(counts).collect();
-    check_programs(runs, &counting, fingerprints, bench.directory)?;
+    let stays = |record: &&Record| record.experiment == experiment.name() && record.outcome.tells();
+    let staying: Vec<&Record> = records.iter().filter(stays).collect();
+    check_programs(runs, &staying, fingerprints, bench.directory)?;
     let now = machine::machine(Some(&stores::place(bench.directory)));
-    let differs = counting.iter().find_map(|record| difference(&record.machine, &now));
+    let differs = staying.iter().find_map(|record| difference(&record.machine, &now));
     differs.map_or(Ok(()), |what| {
         Err(refused(bench.directory, &format!("runs that another machine made ({what})")))
     })
@@ -52,8 +50,8 @@ pub(super) fn check_version(
     directory: &Path,
 ) -> Result<()> {
     let kept = records.iter().find_map(|record| {
-        let counts = record.experiment == experiment.name() && record.outcome.invalid.is_none();
-        (counts && record.target == run.target)
+        let stays = record.experiment == experiment.name() && record.outcome.tells();
+        (stays && record.target == run.target)
             .then(|| record.target_settings.get(VERSION))
             .flatten()
     });
@@ -120,6 +118,10 @@ fn difference(kept: &Machine, now: &Machine) -> Option<String> {
     let is_close = kept.memory_bytes.abs_diff(now.memory_bytes) as f64
         <= MEMORY_SHARE * kept.memory_bytes.max(now.memory_bytes) as f64;
     let (cores, cores_now) = (kept.cores.to_string(), now.cores.to_string());
+    let read_ahead = [kept, now].map(|machine| bytes(machine.read_ahead_bytes));
+    // Where one of the two can't be told, nothing is.
+    let ahead_is_known = kept.read_ahead_bytes.is_some() && now.read_ahead_bytes.is_some();
+    let read_ahead_now = if ahead_is_known { &read_ahead[1] } else { &read_ahead[0] };
     let all = [
         ("processor", &kept.cpu, &now.cpu),
         ("cores", &cores, &cores_now),
@@ -127,6 +129,7 @@ fn difference(kept: &Machine, now: &Machine) -> Option<String> {
         ("limit of memory", &limit[0], &limit[1]),
         ("kernel", &kept.kernel, &now.kernel),
         ("file system", &kept.file_system, &now.file_system),
+        ("read-ahead", &read_ahead[0], read_ahead_now),
     ];
     let differs = all.into_iter().filter(|(_, kept, now)| kept != now);
     let told: Vec<String> =
@@ -135,7 +138,7 @@ fn difference(kept: &Machine, now: &Machine) -> Option<String> {
 }
 
 fn refused(directory: &Path, what: &str) -> Error {
-    Error::Invalid(format!(
+    Error::Refused(format!(
         "{} holds {what}; give another directory with --out, or remove this one",
         directory.display()
     ))
@@ -154,11 +157,14 @@ mod tests {
             kernel: "6.18".into(),
             file_system: "ext4".into(),
             memory_limit_bytes: None,
-            read_ahead_bytes: None,
+            read_ahead_bytes: Some(128 << 10),
         };
         assert_eq!(difference(&machine, &machine), None);
         let after_a_start = Machine { memory_bytes: (24 << 30) - (20 << 20), ..machine.clone() };
         assert_eq!(difference(&machine, &after_a_start), None);
+        let untold = Machine { read_ahead_bytes: None, ..machine.clone() };
+        assert_eq!(difference(&machine, &untold), None);
+        assert_eq!(difference(&untold, &machine), None);
         let others = [
             ("processor: a processor, now b", Machine { cpu: "b".into(), ..machine.clone() }),
             ("cores: 2, now 4", Machine { cores: 4, ..machine.clone() }),
@@ -166,6 +172,10 @@ mod tests {
             ("limit of memory: none", Machine { memory_limit_bytes: Some(1), ..machine.clone() }),
             ("kernel: 6.18, now 7.0", Machine { kernel: "7.0".into(), ..machine.clone() }),
             ("file system: ext4", Machine { file_system: "xfs".into(), ..machine.clone() }),
+            (
+                "read-ahead: 131072 bytes, now 0",
+                Machine { read_ahead_bytes: Some(0), ..machine.clone() },
+            ),
         ];
         for (told, other) in others {
             let difference = difference(&machine, &other).unwrap();

@@ -3,7 +3,6 @@
 //! Invariant: a run whose target could not keep the rate is a finding, and never makes room for a lucky one
 //! beside it.
 
-use crate::load::FELL_BEHIND;
 use crate::record::Record;
 use crate::spec::Pace;
 use crate::statistics::median;
@@ -13,10 +12,7 @@ const KEPT_SHARE: f64 = 0.99;
 
 /// Those that count, and those whose target fell behind: how slow it was then is what they found.
 pub(super) fn telling<'a>(records: &[&'a Record]) -> Vec<&'a Record> {
-    let tells = |record: &&Record| {
-        record.outcome.invalid.as_deref().is_none_or(|reason| reason == FELL_BEHIND)
-    };
-    records.iter().copied().filter(tells).collect()
+    records.iter().copied().filter(|record| record.outcome.tells()).collect()
 }
 
 /// The share of a constant rate that a run took; `None` where none was asked for.
@@ -28,13 +24,13 @@ fn taken_share(record: &Record) -> Option<f64> {
 }
 
 fn keeps(record: &Record) -> bool {
-    let share = taken_share(record).filter(|_| record.outcome.invalid.is_none());
+    let share = taken_share(record).filter(|_| record.outcome.counts());
     share.is_some_and(|share| share >= KEPT_SHARE)
 }
 
-/// Whether most runs of a case took as many operations as were due.
+/// Whether most of the runs that tell of a case took as many operations as were due.
 pub(super) fn is_kept(records: &[&Record]) -> bool {
-    2 * records.iter().filter(|record| keeps(record)).count() > records.len()
+    records.iter().any(|record| keeps(record)) && not_kept(records).is_none()
 }
 
 /// The share of a constant rate that a case took, where most of the runs that tell of it didn't keep that rate.
@@ -47,14 +43,14 @@ pub(super) fn not_kept(records: &[&Record]) -> Option<f64> {
 
 /// How many runs of a case count, where not all do: `1 of 3 counted`.
 pub(super) fn counted(records: &[&Record]) -> Option<String> {
-    let counted = records.iter().filter(|record| record.outcome.invalid.is_none()).count();
+    let counted = records.iter().filter(|record| record.outcome.counts()).count();
     (counted < records.len()).then(|| format!("{counted} of {} counted", records.len()))
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::record::{Machine, Outcome};
+    use crate::record::{FELL_BEHIND, Machine, Outcome};
     use crate::spec::Spec;
 
     /// A run of so many seconds.
@@ -99,8 +95,9 @@ pub(super) mod tests {
         assert!(!is_kept(&[&kept, &slow]) && is_kept(&[&kept]));
         assert_eq!(counted(&[&kept, &slow]), None);
         // Of a run that lagged nothing is known: it speaks neither for nor against.
-        assert!(!is_kept(&[&kept, &lagged, &lagged]));
+        assert!(is_kept(&[&kept, &lagged, &lagged]) && !is_kept(&[&lagged]));
         assert_eq!(not_kept(&[&kept, &lagged, &lagged]), None);
+        assert_eq!(counted(&[&kept, &lagged]).unwrap(), "1 of 2 counted");
         assert!(!is_kept(&[]));
         assert_eq!((not_kept(&[]), not_kept(&[&took((0, 1.0))])), (None, None));
     }

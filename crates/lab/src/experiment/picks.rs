@@ -18,9 +18,9 @@ pub(super) fn of_case<'a>(records: &'a [Record], wanted: &[(&str, &str)]) -> Vec
     records.iter().filter(all).collect()
 }
 
-/// The records that count and that `wanted` holds of.
-pub(super) fn of_valid(records: &[Record], wanted: impl Fn(&Record) -> bool) -> Vec<&Record> {
-    records.iter().filter(|one| one.outcome.invalid.is_none() && wanted(one)).collect()
+/// The records that tell of their target and that `wanted` holds of.
+pub(super) fn of_telling(records: &[Record], wanted: impl Fn(&Record) -> bool) -> Vec<&Record> {
+    records.iter().filter(|one| one.outcome.tells() && wanted(one)).collect()
 }
 
 /// Values of one parameter, by first appearance.
@@ -211,7 +211,7 @@ pub(super) fn longest_chart(y_title: &str, rows: &[LatencyRow<'_>]) -> LineChart
 mod tests {
     use super::*;
     use crate::experiment::kept_rate::tests::{at_rate, took};
-    use crate::load::FELL_BEHIND;
+    use crate::record::FELL_BEHIND;
 
     #[test]
     fn failed_requests_are_in_the_table_where_there_are_any() {

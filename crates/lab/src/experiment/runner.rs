@@ -27,10 +27,10 @@ pub use super::subject::{Programs, RIVALS_VARIABLE};
 use crate::error::{Error, Result};
 use crate::load::{Loaded, Progress, planned};
 use crate::machine;
-use crate::record::Record;
+use crate::record::{Record, Standing};
 use crate::report::Report;
 use crate::run::{self, RunOptions};
-use crate::runs_file::{RunsFile, last_of_each};
+use crate::runs_file::{RunsFile, last_of_each, load_records, standing_runs};
 
 /// The records' file in an experiment's directory.
 pub const RUNS_FILE: &str = "runs.jsonl";
@@ -92,12 +92,53 @@ pub struct Summary {
     pub made: usize,
     /// Runs that were there already.
     pub kept: usize,
-    /// Runs that failed, with why: wrong data, a target that died or refused.
-    pub failed: Vec<String>,
+    /// Runs that don't count, in their order.
+    pub uncounted: Vec<Uncounted>,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
-    /// Then, how many runs are left. Some of them may have been made: on a store that is gone with the stop.
+    /// Then, how many runs are left, those that follow from others included once they are known.
     pub left: usize,
+    /// How many of those were made already: they don't count, or their store is gone with the stop.
+    pub again: usize,
+}
+
+/// A run that doesn't count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uncounted {
+    /// Its label.
+    pub run: String,
+    /// Why.
+    pub why: String,
+    /// What became of it.
+    pub became: Became,
+}
+
+/// What became of a run that doesn't count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Became {
+    /// It failed: wrong data, a target that died or refused, or one before it on its store failed.
+    Failed,
+    /// Its target could not keep the rate.
+    FellBehind,
+    /// It was made to its end: the generator lagged, or too many requests failed.
+    Lost,
+}
+
+impl Summary {
+    /// The runs of which this became, each with why.
+    pub fn told(&self, became: Became) -> Vec<String> {
+        let of = self.uncounted.iter().filter(|one| one.became == became);
+        of.map(|Uncounted { run, why, .. }| format!("{run}: {why}")).collect()
+    }
+
+    /// The runs that failed, each with why.
+    pub fn failed(&self) -> Vec<String> {
+        self.told(Became::Failed)
+    }
+
+    fn note(&mut self, run: &PlannedRun, why: impl ToString, became: Became) {
+        self.uncounted.push(Uncounted { run: run.label(), why: why.to_string(), became });
+    }
 }
 
 /// Makes the runs that `runs.jsonl` lacks. An error means that none could be begun, or that records
@@ -119,7 +160,8 @@ pub fn make(
     let mut making =
         Making { experiment, bench, file, fingerprints, summary: Summary::default(), watch };
     making.make_left(runs)?;
-    if making.summary.failed.is_empty() && !making.summary.interrupted {
+    // After a stop they are only counted.
+    if making.summary.failed().is_empty() && making.summary.left == 0 {
         let following = experiment.following(runs, making.file.records());
         making.make_left(&following)?;
     }
@@ -133,7 +175,7 @@ pub fn check(experiment: &dyn Experiment, runs: &[PlannedRun], bench: &Bench<'_>
     if !path.exists() {
         return Ok(());
     }
-    let records = last_of_each(crate::report::load_records(&path)?);
+    let records = last_of_each(load_records(&path)?);
     kept::check(experiment, runs, &records, &mut Fingerprints::new(bench.programs), bench)
 }
 
@@ -169,7 +211,7 @@ impl<'a> Making<'a> {
             if sequence.is_some_and(|store| broken.contains(store)) {
                 let record = not_made(self.experiment, run, stores.root());
                 self.file.append(record.clone())?;
-                self.summary.failed.push(format!("{}: {NOT_MADE}", run.label()));
+                self.summary.note(run, NOT_MADE, Became::Failed);
                 let stage = Stage::Done(&record);
                 (self.watch)(&Status { number, count, run, stage, left: None });
                 continue;
@@ -181,6 +223,9 @@ impl<'a> Making<'a> {
                 (self.watch)(&Status { number, count, run, stage, left });
             };
             let fingerprint = self.fingerprints.of(&run.subject)?;
+            if sequence.is_some_and(|store| begun.insert(store)) {
+                left.take_back(sequence, at, self.experiment.name(), &mut self.file)?;
+            }
             let later = &left.runs[at + 1..];
             let records = self.file.records();
             let made =
@@ -188,27 +233,42 @@ impl<'a> Making<'a> {
             let Some((mut record, error)) = made else { break };
             record.target_settings.extend(fingerprint.map(|one| (PROGRAM.to_owned(), one)));
             estimate.learn(run, began.elapsed());
-            if sequence.is_some_and(|store| begun.insert(store)) {
-                left.take_back(sequence, at, self.experiment.name(), &mut self.file)?;
-            }
             self.file.append(record.clone())?;
             tell(Stage::Done(&record));
             match error {
                 Some(Error::Interrupted) => break,
                 Some(error) => {
-                    self.summary.failed.push(format!("{}: {error}", run.label()));
+                    self.summary.note(run, error, Became::Failed);
                     broken.extend(sequence);
                 }
-                None => {}
+                None => {
+                    let became = match record.outcome.standing() {
+                        Standing::FellBehind => Became::FellBehind,
+                        _ => Became::Lost,
+                    };
+                    if let Some(why) = record.outcome.invalid {
+                        self.summary.note(run, why, became);
+                    }
+                }
             }
             self.summary.made += 1;
         }
         drop(stores);
-        self.summary.interrupted = self.bench.stop.load(Ordering::Relaxed);
-        if self.summary.interrupted {
-            self.summary.left = self.left(runs).runs.len();
+        if self.bench.stop.load(Ordering::Relaxed) {
+            let left = self.left(runs).runs;
+            self.summary.left = left.len();
+            self.summary.again = left.iter().filter(|run| self.was_made(run)).count();
         }
+        self.summary.interrupted = self.summary.left > 0;
         Ok(())
+    }
+
+    /// Whether a run was made, whatever came of it.
+    fn was_made(&self, run: &PlannedRun) -> bool {
+        let found = self.file.find(&run.name(self.experiment.name()));
+        found.is_some_and(|record| {
+            !matches!(record.outcome.standing(), Standing::Interrupted | Standing::TakenBack)
+        })
     }
 
     fn left<'r>(&self, runs: &'r [PlannedRun]) -> Left<'r> {
@@ -288,8 +348,9 @@ fn make_one(
     if let Some(profiles) = profiles {
         profiles.finish();
     }
-    let Loaded { outcome, mut error } =
+    let Loaded { mut outcome, mut error } =
         ran.unwrap_or_else(|error| Loaded { outcome: run::invalid(&error), error: Some(error) });
+    let has_ended = error.is_none();
     if outcome.invalid.is_some() {
         held.leave_unfinished();
     }
@@ -298,19 +359,18 @@ fn make_one(
         Some(store) if stores::is_used_later(store, later) => stores.keep(store, held),
         _ => error = stores.close(held).err(),
     }
-    let mut record = name.record(settings, Some(stores.root()), started, outcome);
-    if let (Some(error), None) = (&error, &record.outcome.invalid) {
-        record.outcome.invalid = Some(format!("it didn't close in order: {error}"));
+    if let (Some(error), true) = (&error, has_ended) {
+        outcome.invalid = Some(format!("it didn't close in order: {error}"));
     }
+    let record = name.record(settings, Some(stores.root()), started, outcome);
     Ok(Some((record, error)))
 }
 
 /// Draws the report from the records of a directory, and writes it there. Records of other experiments
 /// in the same file are left alone.
 pub fn write_report(experiment: &dyn Experiment, directory: &Path, rerun: &str) -> Result<Report> {
-    let mut records = crate::report::load_records(&directory.join(RUNS_FILE))?;
+    let mut records = standing_runs(&directory.join(RUNS_FILE))?;
     records.retain(|record| record.experiment == experiment.name());
-    let records = newest_of_each(last_of_each(records));
     if records.is_empty() {
         let what = format!("{}: it holds no run of {}", directory.display(), experiment.name());
         return Err(Error::Invalid(what));
@@ -319,19 +379,6 @@ pub fn write_report(experiment: &dyn Experiment, directory: &Path, rerun: &str) 
     profiles::add_to(&mut report, directory);
     report.write(directory)?;
     Ok(report)
-}
-
-/// Of the records of one case, target and repetition the newest: a run that follows from another asks for
-/// something else once that one was made again.
-fn newest_of_each(records: Vec<Record>) -> Vec<Record> {
-    let place = |record: &Record| (record.case.clone(), record.target.clone(), record.repetition);
-    let mut newest: BTreeMap<_, u64> = BTreeMap::new();
-    for record in &records {
-        let at = newest.entry(place(record)).or_default();
-        *at = record.started_at_ms.max(*at);
-    }
-    let is_newest = |record: &Record| newest[&place(record)] == record.started_at_ms;
-    records.into_iter().filter(is_newest).collect()
 }
 
 fn lock(directory: &Path) -> Result<File> {

@@ -1,5 +1,6 @@
-//! Which runs are to be made: those that are missing or don't count, and with them those that went before them
-//! on a store that is gone.
+//! Which runs are to be made: those that are missing or tell nothing of their target, and with them those that went
+//! before them on a store that is gone. One whose target fell behind is not made again: that is what it found out, and
+//! a lucky one would take its place.
 //!
 //! A store that was written to isn't what filling makes of a new one, nor is one that reads had merged. The runs
 //! that share such a store are a sequence: as long as one of them is missing, all are made, from the first on.
@@ -10,13 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{PlannedRun, Subject};
 use crate::error::Result;
-use crate::load::FELL_BEHIND;
-use crate::record::Record;
+use crate::record::{Record, TAKEN_BACK};
 use crate::runs_file::RunsFile;
-
-/// Why a record counts no more whose run is made again.
-const TAKEN_BACK: &str =
-    "its store is gone, and all that was asked of it is asked again of another";
 
 /// The runs to be made.
 pub(super) struct Left<'a> {
@@ -39,14 +35,14 @@ impl<'a> Left<'a> {
             runs.iter().map(|run| file.find(&run.name(experiment))).collect();
         let both = || runs.iter().zip(&records);
         let unfinished: BTreeSet<&str> = both()
-            .filter(|(_, record)| !record.is_some_and(is_answer))
+            .filter(|(_, record)| !tells(**record))
             .filter_map(|(run, _)| run.shared_store.as_deref())
             .collect();
         let is_left = |(run, record): &(&PlannedRun, &Option<&Record>)| {
             let kept = run.kept_store().is_some_and(&is_there);
             match run.shared_store.as_deref() {
                 Some(store) if sequences.contains(store) && !kept => unfinished.contains(store),
-                _ => !record.is_some_and(|record| record.outcome.invalid.is_none()),
+                _ => !tells(**record),
             }
         };
         let runs = both().filter(is_left).map(|(run, _)| run).collect();
@@ -59,7 +55,8 @@ impl<'a> Left<'a> {
     }
 
     /// Has the records of a store's runs, of those left from `at` on, count no more. Called before the first of them is
-    /// written down again: those of the old store and of the new one would stand side by side after an interruption.
+    /// made again: a stop or a kill would leave those of the old store beside those of the new one, and a new store of
+    /// files would be taken for the old one.
     pub(super) fn take_back(
         &self,
         store: Option<&str>,
@@ -69,7 +66,7 @@ impl<'a> Left<'a> {
     ) -> Result<()> {
         for run in self.runs[at..].iter().filter(|run| run.shared_store.as_deref() == store) {
             let found = file.find(&run.name(experiment));
-            if let Some(record) = found.filter(|record| is_answer(record)) {
+            if let Some(record) = found.filter(|record| record.outcome.tells()) {
                 let mut record = record.clone();
                 record.outcome.invalid = Some(TAKEN_BACK.to_owned());
                 file.append(record)?;
@@ -79,10 +76,9 @@ impl<'a> Left<'a> {
     }
 }
 
-/// Whether a run needs no other in its place: of one whose target fell behind that is what was found out, and it
-/// would be found out again.
-fn is_answer(record: &Record) -> bool {
-    record.outcome.invalid.as_deref().is_none_or(|why| why == FELL_BEHIND)
+/// Whether a run needs no other in its place.
+fn tells(record: Option<&Record>) -> bool {
+    record.is_some_and(|record| record.outcome.tells())
 }
 
 /// The stores whose runs are a sequence.
@@ -118,7 +114,7 @@ mod tests {
 
     use super::*;
     use crate::experiment::{Scale, find};
-    use crate::record::Outcome;
+    use crate::record::{FELL_BEHIND, Outcome};
 
     /// How many of an experiment's runs are left when those that `why` says something of are invalid for it.
     fn left(
@@ -164,10 +160,40 @@ mod tests {
         assert_eq!(left("http-floor", false, reads).0, 1);
     }
 
+    /// Outside of sequences it was made again until it was lucky.
     #[test]
     fn a_target_that_fell_behind_has_nothing_made_again() {
         let behind = |at: usize, _: &PlannedRun| (at == 0).then(|| FELL_BEHIND.to_owned());
-        assert_eq!(left("sustained", false, behind).0, 0);
+        for name in ["sustained", "http-constant", "table-collapse"] {
+            assert_eq!(left(name, false, behind).0, 0, "{name}");
+            assert_eq!(left(name, false, |_, _| Some(FELL_BEHIND.to_owned())).0, 0, "{name}");
+        }
+    }
+
+    /// A kill right after a new store of files was made had the rest of the old one's runs made on it.
+    #[test]
+    fn a_new_store_of_files_is_not_gone_on_with_as_the_old_one() {
+        let runs = find("kfs").unwrap().runs(Scale::Tiny, &[]).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = RunsFile::open(&directory.path().join("runs.jsonl")).unwrap();
+        let store = runs.iter().find_map(PlannedRun::kept_store).unwrap();
+        let of_store = runs.iter().filter(|run| run.kept_store() == Some(store)).count();
+        let old = runs.iter().filter(|run| run.kept_store() == Some(store)).take(2);
+        for run in old {
+            let name = run.name("kfs");
+            file.append(name.record([].into(), None, SystemTime::now(), Outcome::default()))
+                .unwrap();
+        }
+        let left_of = |file: &RunsFile, is_there: bool| {
+            let left = Left::of(&runs, "kfs", file, |_| is_there);
+            left.runs.iter().filter(|run| run.kept_store() == Some(store)).count()
+        };
+        assert_eq!((left_of(&file, true), left_of(&file, false)), (of_store - 2, of_store));
+        let left = Left::of(&runs, "kfs", &file, |_| false);
+        let first = left.runs.iter().position(|run| run.kept_store() == Some(store)).unwrap();
+        let sequence = left.sequence_of(left.runs[first]);
+        left.take_back(sequence, first, "kfs", &mut file).unwrap();
+        assert_eq!(left_of(&file, true), of_store);
     }
 
     #[test]

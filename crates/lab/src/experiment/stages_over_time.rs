@@ -2,7 +2,7 @@
 //!
 //! Half reads, half updates, a tenth of the reads of absent keys, values long enough to stay in the
 //! journal, so that a get reads a head and then a body. The load is cut into intervals on one store:
-//! each leaves a record, so that an interrupted one goes on where it stopped, for hours if need be.
+//! each leaves a record, for hours if need be. One that was interrupted begins anew: its store is gone.
 
 use super::picks::{latency, median_of, of_case, rate_of, text, told, values_of};
 use super::planning::{MIB, at_rate, budget, engine, only_ours, run, seed};

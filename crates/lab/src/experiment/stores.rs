@@ -6,6 +6,7 @@
 //! asked of them is how they grow old.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -195,13 +196,22 @@ fn filled(
     }
 }
 
+/// Removes a store. A kill meanwhile leaves nothing of its name, which half a store would be gone on with by.
 fn remove(directory: &Path) -> Result<()> {
-    match fs::remove_dir_all(directory) {
+    match put_aside(directory).and_then(fs::remove_dir_all) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(Error::io(format!("remove {}", directory.display()))(error))
         }
         _ => Ok(()),
     }
+}
+
+/// Gives a directory a name that is no store's, and answers it.
+fn put_aside(directory: &Path) -> std::io::Result<PathBuf> {
+    let mut name = OsString::from("gone-");
+    name.push(directory.file_name().unwrap_or_default());
+    let aside = directory.with_file_name(name);
+    fs::rename(directory, &aside).map(|()| aside)
 }
 
 /// Refuses an experiment whose stores may not fit on the disk of `directory`, before it starts: of all
@@ -253,4 +263,25 @@ fn space_of_files(run: &PlannedRun, store: &str, runs: &[&PlannedRun]) -> u64 {
 /// Whether one of these runs uses this store.
 pub(super) fn is_used_later(name: &str, runs: &[&PlannedRun]) -> bool {
     runs.iter().any(|run| run.shared_store.as_deref() == Some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_is_being_removed_is_none_that_was_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join(DIRECTORY);
+        let store = root.join(kept_name("kfs"));
+        fs::create_dir_all(store.join("store")).unwrap();
+        assert!(is_kept(directory.path(), "kfs"));
+        let aside = put_aside(&store).unwrap();
+        assert!(!is_kept(directory.path(), "kfs") && aside.join("store").is_dir());
+        // What a kill left is removed by the next.
+        let programs = Programs::default();
+        drop(Stores::new(directory.path(), &programs, &["kfs"]).unwrap());
+        assert!(!root.exists());
+        remove(&store).unwrap();
+    }
 }

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::SystemTime;
 
 use super::{Experiment, PlannedRun, Scale, Subject, find};
-use crate::load::FELL_BEHIND;
-use crate::record::Record;
+use crate::record::{FELL_BEHIND, Record};
 use crate::run;
 use crate::runs_file::RunName;
 use crate::spec::{Length, Pace};

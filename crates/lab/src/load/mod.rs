@@ -26,7 +26,7 @@ use quanta::Instant;
 
 use crate::error::{Error, Result};
 use crate::process::thread_cpu_time;
-use crate::record::Outcome;
+use crate::record::{FELL_BEHIND, Outcome};
 use crate::spec::{Length, Pace};
 use crate::target::{Session, Target};
 use crate::workload::{Plan, Stream};
@@ -62,10 +62,6 @@ pub(crate) const GENERATOR_BUSY: &str = "generator.busy_share";
 const ERROR_SHARE_MAX: f64 = 0.001;
 /// A generating thread this busy is the bottleneck itself.
 const BUSY_SHARE_MAX: f64 = 0.97;
-
-/// Why a run doesn't count whose target could not keep the rate.
-pub const FELL_BEHIND: &str =
-    "the target fell so far behind that requests long due were given up: the rate is beyond it";
 
 /// How a run is made.
 #[derive(Debug, Clone)]

@@ -18,7 +18,7 @@ pub use compare::{Comparer, Comparison, Row, Verdict, compare};
 pub use curves::{percentile_points, time_points};
 pub use document::{FlameGraph, Report};
 pub use metric::{Measure, Metric};
-pub use records::{case_name, errors_text, load_records};
+pub use records::{case_name, errors_text};
 pub use setup::machine_text;
 pub use table::Table;
 pub(crate) use verdicts::p_text;

@@ -1,31 +1,8 @@
-//! Reads `runs.jsonl`.
+//! Names of records, and what failed in them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use crate::error::{Error, Result};
 use crate::record::{KindOutcome, Record};
-
-/// The records of a file, in its order. A last line that was torn by an interruption is left out; any
-/// other line that is no record is an error, because silence about it would skew what is drawn.
-pub fn load_records(path: &Path) -> Result<Vec<Record>> {
-    let name = path.display();
-    let bytes = std::fs::read(path).map_err(Error::io(format!("reading {name}")))?;
-    let mut records = Vec::new();
-    for (at, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        match serde_json::from_slice(line) {
-            Ok(record) => records.push(record),
-            Err(_) if !line.ends_with(b"\n") => {}
-            Err(error) => {
-                return Err(Error::Invalid(format!("{name}, line {}: {error}", at + 1)));
-            }
-        }
-    }
-    Ok(records)
-}
 
 /// What tells a record from others of its experiment, its target and repetition apart: the workload and
 /// the varied parameters.
@@ -95,24 +72,6 @@ pub(super) mod tests {
                 ..Outcome::default()
             },
         }
-    }
-
-    #[test]
-    fn a_torn_last_line_is_left_out_and_a_damaged_one_is_not() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("runs.jsonl");
-        let line = serde_json::to_string(&record("a", "1", 0, 1000.0)).unwrap();
-        std::fs::write(&path, format!("{line}\n\n{line}\n{}", &line[..line.len() / 2])).unwrap();
-        assert_eq!(load_records(&path).unwrap().len(), 2);
-        std::fs::write(&path, format!("{line}\n{line}")).unwrap();
-        assert_eq!(load_records(&path).unwrap().len(), 2);
-        // Half a character at the tear is no text at all.
-        std::fs::write(&path, [line.as_bytes(), b"\n{\"experiment\":\"\xc3"].concat()).unwrap();
-        assert_eq!(load_records(&path).unwrap().len(), 1);
-        std::fs::write(&path, format!("{line}\n{{}}\n{line}\n")).unwrap();
-        let error = load_records(&path).unwrap_err().to_string();
-        assert!(error.contains("line 2"), "{error}");
-        assert!(load_records(&directory.path().join("none")).is_err());
     }
 
     #[test]

@@ -15,7 +15,7 @@ const SETTINGS_MAX: usize = 8;
 /// Machine, versions, durability, times, and what was asked of every run alike.
 pub(super) fn setup_table(records: &[Record]) -> Table {
     let all = |pick: &dyn Fn(&Record) -> String| different(records.iter().map(pick));
-    let invalid = records.iter().filter(|record| record.outcome.invalid.is_some()).count();
+    let invalid = records.iter().filter(|record| !record.outcome.counts()).count();
     let mut table = Table::new(["what", "setting"])
         .row(["machine", &all(&|record| machine_text(&record.machine))])
         .row(["Tallybook", &all(&|record| record.version.clone())])

@@ -13,9 +13,9 @@ use tallybook_lab::experiment::runner::{
     Bench, Programs, Stage, Summary, check, make, write_report,
 };
 use tallybook_lab::experiment::{Experiment, PlannedRun, Scale, Subject, find, with_repetitions};
-use tallybook_lab::record::Record;
-use tallybook_lab::report::load_records;
-use tallybook_lab::runs_file::{RunsFile, last_of_each};
+use tallybook_lab::record::{FELL_BEHIND, Record};
+use tallybook_lab::report::{Row, compare};
+use tallybook_lab::runs_file::{RunsFile, last_of_each, load_records, standing_runs};
 use tallybook_lab::spec::{Length, Pace, Spec, Workload};
 use tallybook_lab::{Error, Result};
 
@@ -109,18 +109,51 @@ fn runs_that_follow_from_others_are_made_after_them_and_once() {
         let highest = closed.outcome.operations as f64 / closed.outcome.seconds;
         assert!((per_second - highest * 0.95).abs() <= 1.0, "{per_second} of {highest}");
     }
+    // A target that fell behind would do so again, or a lucky run would take its place.
+    let path = dir.path().join("runs.jsonl");
+    let mut behind = records[2].clone();
+    behind.outcome.invalid = Some(FELL_BEHIND.to_owned());
+    RunsFile::open(&path).unwrap().append(behind).unwrap();
     let again = made(experiment, &runs, dir.path()).unwrap();
-    let behind = records.iter().filter(|record| record.outcome.invalid.is_some()).count();
-    assert_eq!((again.kept, again.made), (4 - behind, behind));
+    let lost = [0, 1, 3].into_iter().filter(|at: &usize| !records[*at].outcome.tells()).count();
+    assert_eq!((again.kept, again.made), (4 - lost, lost));
     // What followed from a rate that was measured before is drawn no more.
     let mut stale = records[3].clone();
     stale.spec.pace = Pace::Constant { per_second: 7.0 };
     stale.started_at_ms -= 1;
-    RunsFile::open(&dir.path().join("runs.jsonl")).unwrap().append(stale).unwrap();
+    RunsFile::open(&path).unwrap().append(stale).unwrap();
     let report = write_report(experiment, dir.path(), "again").unwrap();
     assert_eq!(report.records().len(), 4);
     let is_stale = |record: &Record| record.spec.pace == Pace::Constant { per_second: 7.0 };
     assert!(!report.records().iter().any(is_stale));
+}
+
+/// A stop in the last planned run left none, though what follows from it wasn't made.
+#[test]
+fn what_follows_is_left_too_where_a_stop_ends_the_planned_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let experiment = find("sustained").unwrap();
+    let mut runs = experiment.runs(Scale::Tiny, &[]).unwrap();
+    runs.retain(|run| run.case["rate"] == "highest");
+    let stop = Arc::new(AtomicBool::new(false));
+    let programs = programs();
+    let bench =
+        Bench { directory: dir.path(), command: "again", programs: &programs, stop: stop.clone() };
+    let stop_after = |last: usize| {
+        let mut done = 0;
+        let summary = make(experiment, &runs, &bench, &mut |status| {
+            done += usize::from(matches!(status.stage, Stage::Done(_)));
+            stop.store(done == last, Ordering::Relaxed);
+        });
+        summary.unwrap()
+    };
+    let summary = stop_after(2);
+    assert_eq!((summary.asked, summary.made, summary.left), (4, 2, 2), "{summary:?}");
+    assert!(summary.interrupted && summary.again == 0, "{summary:?}");
+    // Nothing is left, whatever was pressed, unless a run lagged.
+    let summary = stop_after(2);
+    assert_eq!(summary.interrupted, summary.left > 0, "{summary:?}");
+    assert_eq!(summary.left, summary.uncounted.len(), "{summary:?}");
 }
 
 #[test]
@@ -139,7 +172,7 @@ fn what_is_there_is_not_made_again_and_a_stop_keeps_it() {
         }
     });
     let summary = summary.unwrap();
-    assert!(summary.interrupted && summary.failed.is_empty(), "{summary:?}");
+    assert!(summary.interrupted && summary.failed().is_empty(), "{summary:?}");
     assert_eq!((lefts[0], summary.made, summary.left), (None, 1, 2));
     assert!(lefts.last().unwrap().is_some() && !stores_left(dir.path()));
     let summary = made(experiment, &runs, dir.path()).unwrap();
@@ -190,12 +223,20 @@ fn a_store_that_is_written_to_is_measured_from_its_first_run_to_its_last() {
     };
     let summary = stopped_after(1);
     assert_eq!((summary.made, summary.left), (1, 4), "the one that was made is left too");
+    assert_eq!(summary.again, 1);
     let first = counting(dir.path());
     assert_eq!(first.len(), 1);
     let summary = stopped_after(2);
     assert_eq!((summary.kept, summary.made, summary.left), (0, 2, 4), "{summary:?}");
+    assert_eq!(summary.again, 2);
     let summary = made(experiment, &runs, dir.path()).unwrap();
     assert_eq!((summary.kept, summary.made), (0, 4), "{summary:?}");
+    // Old and new ones were taken for two runs of a side.
+    let standing = standing_runs(&dir.path().join("runs.jsonl")).unwrap();
+    let comparison = compare(("a", &standing), ("b", &standing));
+    assert!(!comparison.rows.is_empty() && comparison.left_out.is_empty(), "{comparison:?}");
+    let one_each = |row: &Row| (row.baseline.len(), row.subject.len()) == (1, 1);
+    assert!(comparison.rows.iter().all(one_each), "{comparison:?}");
     let last = counting(dir.path());
     assert!(last.len() == 4 && last.iter().all(|at| *at > first[0]), "{first:?} {last:?}");
     // One that doesn't count has all of them made again, and a stop leaves none of the old ones beside new ones.
@@ -221,8 +262,8 @@ fn what_was_to_go_on_from_a_run_that_failed_is_not_made() {
     runs[0].subject = Subject::Engine { settings };
     let apart = PlannedRun { shared_store: None, repetition: 1, ..runs[2].clone() };
     let summary = made(experiment, &[runs.clone(), vec![apart]].concat(), dir.path()).unwrap();
-    assert_eq!((summary.made, summary.failed.len()), (2, 3), "{summary:?}");
-    assert!(summary.failed[1].contains("not made: its store broke"), "{summary:?}");
+    assert_eq!((summary.made, summary.failed().len()), (2, 3), "{summary:?}");
+    assert!(summary.failed()[1].contains("not made: its store broke"), "{summary:?}");
     let records = load_records(&dir.path().join("runs.jsonl")).unwrap();
     let whys: Vec<bool> = records.iter().map(|one| one.outcome.invalid.is_none()).collect();
     assert_eq!(whys, [false, false, false, true]);
@@ -307,8 +348,8 @@ fn wrong_data_is_a_failed_run_and_the_others_are_made() {
     };
     let all = [vec![liar], runs].concat();
     let summary = made(experiment, &all, dir.path()).unwrap();
-    assert_eq!((summary.made, summary.failed.len()), (4, 1), "{summary:?}");
-    assert!(summary.failed[0].contains("wrong data"), "{summary:?}");
+    assert_eq!((summary.made, summary.failed().len()), (4, 1), "{summary:?}");
+    assert!(summary.failed()[0].contains("wrong data"), "{summary:?}");
     let records = load_records(&dir.path().join("runs.jsonl")).unwrap();
     let why = records[0].outcome.invalid.as_ref().unwrap();
     assert!(why.contains("wrong data"), "{why}");
@@ -323,7 +364,7 @@ fn a_setting_that_is_refused_is_a_failed_run() {
     let settings = BTreeMap::from([("speed".to_owned(), "high".to_owned())]);
     runs[0].subject = Subject::Engine { settings };
     let summary = made(experiment, &runs, dir.path()).unwrap();
-    assert!(summary.failed[0].contains("inline_max_bytes"), "{summary:?}");
+    assert!(summary.failed()[0].contains("inline_max_bytes"), "{summary:?}");
     assert!(!stores_left(dir.path()));
 }
 

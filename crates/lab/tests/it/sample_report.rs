@@ -8,9 +8,9 @@ use tallybook_lab::chart::{
 };
 use tallybook_lab::record::Record;
 use tallybook_lab::report::{
-    Comparer, FlameGraph, Measure, Metric, Report, Table, load_records, percentile_points,
-    time_points,
+    Comparer, FlameGraph, Measure, Metric, Report, Table, percentile_points, time_points,
 };
+use tallybook_lab::runs_file::load_records;
 use tallybook_lab::statistics::{Bootstrap, median};
 
 use crate::synthetic::{HOSTILE, records};

@@ -3,125 +3,88 @@
 //! A script asks whether it has what it asked for. A run that failed, a generator that lagged, requests that were
 //! refused: it hasn't. A target that fell behind the rate is what a ladder of rates looks for.
 
-use tallybook_lab::Error;
-use tallybook_lab::experiment::runner::{Stage, Status, Summary};
-use tallybook_lab::load::FELL_BEHIND;
+use tallybook_lab::experiment::runner::{Became, Summary};
 
 use crate::exit::{Exit, say};
 
-/// Runs that were made and don't count: each with why.
-#[derive(Debug, Default)]
-pub(super) struct Ending {
-    uncounted: Vec<(String, String)>,
+/// Says what doesn't count and what is left, and answers the exit code.
+pub(super) fn tell(summary: &Summary) -> Exit {
+    texts(summary).iter().for_each(say);
+    match summary {
+        _ if summary.uncounted.iter().any(|one| one.became != Became::FellBehind) => Exit::Failure,
+        Summary { interrupted: true, .. } => Exit::Interrupted,
+        _ => Exit::Success,
+    }
 }
 
-impl Ending {
-    /// Takes note of a run that is done.
-    pub(super) fn note(&mut self, status: &Status<'_>) {
-        if let Stage::Done(record) = status.stage
-            && let Some(why) = &record.outcome.invalid
-        {
-            self.uncounted.push((status.run.label(), why.clone()));
-        }
-    }
-
-    /// Says what doesn't count, and answers the exit code.
-    pub(super) fn tell(self, summary: &Summary) -> Exit {
-        let (behind, lost) = self.sorted(summary);
-        let Summary { asked, failed, .. } = summary;
-        if !behind.is_empty() {
-            let (count, list) = (behind.len(), behind.join("\n  "));
-            say(format_args!(
-                "{count} of {asked} runs fell behind the rate that was asked:\n  {list}"
-            ));
-        }
-        if !lost.is_empty() {
-            let (count, list) = (lost.len(), lost.join("\n  "));
-            say(format_args!(
-                "tallybook: {count} of {asked} runs don't count; the same command makes them again:\n  {list}"
-            ));
-        }
-        if !failed.is_empty() {
-            let (count, list) = (failed.len(), failed.join("\n  "));
-            say(format_args!(
-                "tallybook: {count} of {asked} runs failed, and don't count:\n  {list}"
-            ));
-        }
-        if !failed.is_empty() || !lost.is_empty() {
-            return Exit::Failure;
-        }
-        if summary.interrupted {
-            let left = summary.left;
-            let again = left.saturating_sub(asked - summary.made - summary.kept);
-            let again = match again {
-                0 => String::new(),
-                _ => {
-                    format!(", {again} of them once more: they don't count, or their store is gone")
-                }
-            };
-            say(format_args!(
-                "interrupted; the same command goes on with the {left} runs that are left{again}"
-            ));
-            return Exit::Interrupted;
-        }
-        Exit::Success
-    }
-
-    /// Runs whose target fell behind, and others that don't count. Those that failed, and the one that was interrupted,
-    /// are told of apart.
-    fn sorted(self, summary: &Summary) -> (Vec<String>, Vec<String>) {
-        let (mut behind, mut lost) = (Vec::new(), Vec::new());
-        let interrupted = Error::Interrupted.to_string();
-        for (label, why) in self.uncounted {
-            let line = format!("{label}: {why}");
-            let has_failed =
-                summary.failed.iter().any(|one| one.starts_with(&format!("{label}: ")));
-            if has_failed || (summary.interrupted && why == interrupted) {
-                continue;
-            }
-            match why == FELL_BEHIND {
-                true => behind.push(label),
-                false => lost.push(line),
-            }
-        }
-        (behind, lost)
-    }
+/// What is said, one text after the other.
+fn texts(summary: &Summary) -> Vec<String> {
+    let Summary { asked, left, again, .. } = summary;
+    let list = |became, front: &str, what: &str| {
+        let told = summary.told(became);
+        let (count, lines) = (told.len(), told.join("\n  "));
+        (count > 0).then(|| format!("{front}{count} of {asked} runs {what}:\n  {lines}"))
+    };
+    let name = "tallybook: ";
+    let again = match again {
+        0 => String::new(),
+        _ => format!(", {again} of them once more: they don't count, or their store is gone"),
+    };
+    let interrupted = summary.interrupted.then(|| {
+        format!("interrupted; the same command goes on with the {left} runs that are left{again}")
+    });
+    let texts = [
+        list(Became::FellBehind, "", "fell behind the rate that was asked"),
+        list(Became::Lost, name, "don't count; the same command makes them again"),
+        list(Became::Failed, name, "failed, and don't count"),
+        interrupted,
+    ];
+    texts.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use tallybook_lab::experiment::runner::Uncounted;
+
     use super::*;
 
-    fn exit(uncounted: &[(&str, &str)], failed: &[&str], interrupted: bool) -> Exit {
-        let uncounted = uncounted.iter().map(|(run, why)| ((*run).to_owned(), (*why).to_owned()));
-        let failed = failed.iter().map(|one| (*one).to_owned()).collect();
-        let summary = Summary { asked: 9, made: 3, failed, interrupted, ..Summary::default() };
-        Ending { uncounted: uncounted.collect() }.tell(&summary)
+    fn summary(uncounted: &[Became], interrupted: bool) -> Summary {
+        let uncounted = uncounted.iter().enumerate().map(|(at, became)| Uncounted {
+            run: format!("a, run {}", at + 1),
+            why: format!("{became:?}"),
+            became: *became,
+        });
+        let (left, again) = if interrupted { (6, 1) } else { (0, 0) };
+        let uncounted = uncounted.collect();
+        Summary { asked: 9, made: 3, uncounted, interrupted, left, again, ..Summary::default() }
     }
 
     #[test]
     fn what_is_lost_is_a_failure_and_what_is_found_is_none() {
-        assert_eq!(exit(&[], &[], false), Exit::Success);
-        assert_eq!(exit(&[("a, run 1", FELL_BEHIND)], &[], false), Exit::Success);
-        assert_eq!(exit(&[("a, run 1", "the generator lagged: ...")], &[], false), Exit::Failure);
-        assert_eq!(exit(&[("a, run 1", "9 requests failed")], &[], true), Exit::Failure);
-        let wrong = "a, run 1: wrong data: key 7";
-        assert_eq!(exit(&[("a, run 1", "wrong data: key 7")], &[wrong], false), Exit::Failure);
-        let interrupted = Error::Interrupted.to_string();
-        assert_eq!(exit(&[("a, run 1", &interrupted)], &[], true), Exit::Interrupted);
+        let exit = |uncounted: &[Became], interrupted| tell(&summary(uncounted, interrupted));
+        assert_eq!(exit(&[], false), Exit::Success);
+        assert_eq!(exit(&[Became::FellBehind], false), Exit::Success);
+        assert_eq!(exit(&[Became::Lost], false), Exit::Failure);
+        assert_eq!(exit(&[Became::FellBehind, Became::Failed], false), Exit::Failure);
+        assert_eq!(exit(&[], true), Exit::Interrupted);
+        assert_eq!(exit(&[Became::FellBehind], true), Exit::Interrupted);
+        assert_eq!(exit(&[Became::Lost], true), Exit::Failure);
     }
 
+    /// With one run that didn't count nothing was said of what is left.
     #[test]
-    fn each_run_is_told_of_once() {
-        let uncounted =
-            [("a, run 1", FELL_BEHIND), ("b, run 1", "lagged"), ("c, run 1", "wrong data: key 7")];
-        let uncounted = uncounted.map(|(run, why)| (run.to_owned(), why.to_owned())).to_vec();
-        let failed = vec!["c, run 1: wrong data: key 7".to_owned()];
-        let summary = Summary { asked: 3, made: 3, failed, ..Summary::default() };
-        let (behind, lost) = Ending { uncounted }.sorted(&summary);
+    fn each_run_is_told_of_once_and_what_is_left_too() {
+        let all = [Became::FellBehind, Became::Lost, Became::Failed];
+        let texts = texts(&summary(&all, true));
         assert_eq!(
-            (behind, lost),
-            (vec!["a, run 1".to_owned()], vec!["b, run 1: lagged".to_owned()])
+            texts,
+            [
+                "1 of 9 runs fell behind the rate that was asked:\n  a, run 1: FellBehind",
+                "tallybook: 1 of 9 runs don't count; the same command makes them again:\n  a, run 2: Lost",
+                "tallybook: 1 of 9 runs failed, and don't count:\n  a, run 3: Failed",
+                "interrupted; the same command goes on with the 6 runs that are left, 1 of them once more: they \
+                 don't count, or their store is gone",
+            ]
         );
     }
 }

@@ -4,7 +4,7 @@ use super::{FLOOR, MAP, OURS, REQUESTS};
 use crate::chart::{BarChart, LineChart, Unit};
 use crate::experiment::kept_rate::telling;
 use crate::experiment::picks::{
-    bar_of, case, different, median_of, of_valid, or_dash, text, times_of, told,
+    bar_of, case, different, median_of, of_telling, or_dash, text, times_of, told,
 };
 use crate::load::GENERATOR_BUSY;
 use crate::record::Record;
@@ -65,7 +65,7 @@ fn select<'a>(
     request: &str,
     connections: &str,
 ) -> Vec<&'a Record> {
-    of_valid(records, |one| {
+    of_telling(records, |one| {
         one.target == target
             && case(one, "request") == request
             && case(one, "connections") == connections

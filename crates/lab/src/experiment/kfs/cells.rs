@@ -3,7 +3,7 @@
 
 use super::TARGETS;
 use crate::chart::{Bar, Unit};
-use crate::experiment::picks::{case, latency, of_valid, values_of};
+use crate::experiment::picks::{case, latency, of_telling, values_of};
 use crate::record::Record;
 use crate::spec::Workload;
 use crate::statistics::{mean, median, variance};
@@ -40,7 +40,7 @@ pub(super) fn large(records: &[Record]) -> Vec<String> {
 /// The runs of one target on files of one size, by trial.
 pub(super) fn of_size<'a>(records: &'a [Record], target: &str, size: &str) -> Vec<&'a Record> {
     let mut found =
-        of_valid(records, |record| record.target == target && case(record, "size") == size);
+        of_telling(records, |record| record.target == target && case(record, "size") == size);
     found.sort_by_key(|record| record.repetition);
     found
 }
@@ -52,7 +52,7 @@ pub(super) fn of_workload<'a>(
     workload: Workload,
 ) -> Vec<&'a Record> {
     let mut found =
-        of_valid(records, |record| record.target == target && record.spec.workload == workload);
+        of_telling(records, |record| record.target == target && record.spec.workload == workload);
     found.sort_by_key(|record| record.repetition);
     found
 }

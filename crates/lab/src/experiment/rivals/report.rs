@@ -2,7 +2,7 @@
 
 use super::{FIRST_READS, RIVALS};
 use crate::chart::{HeatCell, HeatTable, Unit};
-use crate::experiment::picks::{case, different, median_of, of_valid, percent, told};
+use crate::experiment::picks::{case, different, median_of, of_telling, percent, told};
 use crate::load::WRITER_KEPT;
 use crate::record::Record;
 use crate::report::{Comparer, Measure, Metric, Report, Table};
@@ -49,7 +49,7 @@ struct Row<'a> {
     threads: u32,
     key_names: bool,
     value_bytes: String,
-    /// Each engine's records that count.
+    /// Each engine's records that tell of it.
     records: Vec<Vec<&'a Record>>,
     /// How many runs of each engine were made.
     made: Vec<usize>,
@@ -71,7 +71,7 @@ fn rows<'a>(records: &'a [Record], engines: &[String]) -> Vec<Row<'a>> {
         let is_of = |one: &Record, engine: &str| one.target == engine && what(one) == asked;
         let made = |engine: &String| records.iter().filter(|one| is_of(one, engine)).count();
         let made = engines.iter().map(made).collect();
-        let of = |engine: &String| of_valid(records, |one| is_of(one, engine));
+        let of = |engine: &String| of_telling(records, |one| is_of(one, engine));
         let records: Vec<_> = engines.iter().map(of).collect();
         let figures = records.iter().map(|of_engine| {
             let median = |metric: &Metric| median_of(of_engine, |one| metric.of(one));
