@@ -6,6 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -95,14 +96,18 @@ impl Process {
         Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
 
-    /// Waits until it has done next to nothing for [`QUIET`], but no longer than `longest`; whether it has.
-    pub fn wait_until_quiet(self, longest: Duration) -> Result<bool> {
+    /// Waits until it has done next to nothing for [`QUIET`], but no longer than `longest`; whether it has. Once `stop`
+    /// is set it isn't waited for: `Interrupted`.
+    pub fn wait_until_quiet(self, longest: Duration, stop: &AtomicBool) -> Result<bool> {
         let began = Instant::now();
         let mut quiet_since = began;
         let mut before_s = self.cpu_s()?;
         while quiet_since.elapsed() < QUIET {
             if began.elapsed() >= longest {
                 return Ok(false);
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
             }
             std::thread::sleep(LOOK_INTERVAL);
             let now_s = self.cpu_s()?;
@@ -247,22 +252,26 @@ mod tests {
             Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
         let process = Process::new(child.id());
         let began = Instant::now();
-        assert!(process.wait_until_quiet(Duration::from_secs(60)).unwrap());
+        let stop = AtomicBool::new(false);
+        assert!(process.wait_until_quiet(Duration::from_secs(60), &stop).unwrap());
         assert!(began.elapsed() >= Duration::from_secs(2) + QUIET, "{:?}", began.elapsed());
         assert!(process.cpu_s().unwrap() > 0.05, "its work is in what it took");
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(process.wait_until_quiet(Duration::from_secs(60)).is_err());
+        assert!(process.wait_until_quiet(Duration::from_secs(60), &stop).is_err());
     }
 
     #[test]
     fn a_process_that_never_rests_is_not_waited_for_for_ever() {
         let spin = ["-c", "while :; do :; done"];
         let mut child = Command::new("sh").args(spin).stdin(Stdio::null()).spawn().unwrap();
-        let quiet = Process::new(child.id()).wait_until_quiet(Duration::from_secs(2));
+        let (process, longest) = (Process::new(child.id()), Duration::from_secs(2));
+        let quiet = process.wait_until_quiet(longest, &AtomicBool::new(false));
+        let stopped = process.wait_until_quiet(Duration::MAX, &AtomicBool::new(true));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!quiet.unwrap());
+        assert!(matches!(stopped, Err(Error::Interrupted)));
     }
 
     #[test]

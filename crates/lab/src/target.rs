@@ -11,6 +11,7 @@ pub mod nothing;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -160,11 +161,12 @@ pub trait Target: Send + Sync {
 /// The longest that a server is waited for.
 const SETTLE_MAX: Duration = Duration::from_secs(600);
 
-/// Waits until a process has done next to nothing for [`QUIET`]; one that can't be watched is given as long.
-fn settle_by_cpu(process: Option<u32>) -> Result<Duration> {
+/// Waits until a process has done next to nothing for [`QUIET`]; one that can't be watched is given as long. Once
+/// `stop` is set it isn't waited for.
+fn settle_by_cpu(process: Option<u32>, stop: &AtomicBool) -> Result<Duration> {
     match process.map(Process::new) {
         None => std::thread::sleep(QUIET),
-        Some(process) if process.wait_until_quiet(SETTLE_MAX)? => {}
+        Some(process) if process.wait_until_quiet(SETTLE_MAX, stop)? => {}
         Some(process) => {
             let what = format!("process {} isn't at rest after {SETTLE_MAX:?}", process.id());
             return Err(Error::Invalid(what));

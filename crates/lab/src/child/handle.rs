@@ -42,7 +42,8 @@ impl Child {
         })
     }
 
-    /// With a flag that, once set, has it killed if what it is asked takes longer than it may take to stop.
+    /// With a flag that, once set, has it killed if what it is asked takes longer than it may take to stop. What it was
+    /// asked is interrupted then, and hasn't failed.
     pub fn with_stop(self, stop: Arc<AtomicBool>) -> Child {
         Child { stop, ..self }
     }
@@ -165,9 +166,11 @@ impl Child {
                 }
                 stopped_at = Some(Instant::now());
             }
-            if stopped_at.is_some_and(|at| at.elapsed() > self.patience) {
-                let what = "it didn't stop when told to, and was killed";
-                return Err(Died(self.piped.kill_because(what)));
+            // One that is closing may take no longer anyway.
+            let is_late = |at: Instant| *ask != Ask::Close && at.elapsed() > self.patience;
+            if stopped_at.is_some_and(is_late) {
+                self.piped.kill_because("it was stopped");
+                return Err(Died(Error::Interrupted));
             }
             if heard_at.elapsed() > silence_max {
                 return Err(Died(self.piped.kill_because("it fell silent, and was killed")));

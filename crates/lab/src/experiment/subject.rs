@@ -200,7 +200,8 @@ impl Opened {
                     durability: run.budget.durability,
                     buckets: *buckets,
                 };
-                let child = FilesChild::open(command(&programs.of_files(*kind), group)?, &opening)?;
+                let child = FilesChild::spawn(command(&programs.of_files(*kind), group)?)?;
+                let child = child.with_stop(stop.clone()).open(&opening)?;
                 Ok(Opened::Files { child: Box::new(child), directory: directory.to_owned() })
             }
             Subject::Server { flags } => {
@@ -216,7 +217,8 @@ impl Opened {
                 settings.insert("version".into(), env!("CARGO_PKG_VERSION").into());
                 let target = HttpTarget::new(server.url())?
                     .with_process(server.process(), Some(store))
-                    .with_settings(settings);
+                    .with_settings(settings)
+                    .with_stop(stop.clone());
                 Ok(Opened::Http { target: Box::new(target), server: Some(server), is_bare: false })
             }
             Subject::Bare { body_bytes, keys } => {
@@ -229,7 +231,8 @@ impl Opened {
                 }
                 let target = HttpTarget::new(server.url())?
                     .with_process(server.process(), None)
-                    .with_settings(settings);
+                    .with_settings(settings)
+                    .with_stop(stop.clone());
                 Ok(Opened::Http { target: Box::new(target), server: Some(server), is_bare: true })
             }
             Subject::Url { url } => {

@@ -2,35 +2,59 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::content::Content;
 use super::message::{Ask, FilesOpening, Tell};
-use crate::child::piped::Piped;
+use crate::child::piped::{self, Piped, TICK};
 use crate::error::{Error, Result};
 
 /// The longest that one file may take; a child that takes longer is killed.
-const PATIENCE: Duration = Duration::from_secs(600);
+const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 /// A child process with a store of files.
 #[derive(Debug)]
 pub struct FilesChild {
     piped: Piped,
     settings: BTreeMap<String, String>,
+    /// Set when the user wants no more.
+    stop: Arc<AtomicBool>,
+    /// How long it may take to finish what it does then.
+    patience: Duration,
 }
 
 impl FilesChild {
-    /// Starts a program that speaks the protocol, and has it open a store.
-    pub fn open(command: Command, opening: &FilesOpening) -> Result<FilesChild> {
-        let mut piped = Piped::spawn(command)?;
-        piped.name.clone_from(&opening.name);
-        let mut child = FilesChild { piped, settings: BTreeMap::new() };
-        match child.ask(&Ask::Open { opening: opening.clone() })? {
+    /// Starts a program that speaks the protocol.
+    pub fn spawn(command: Command) -> Result<FilesChild> {
+        Ok(FilesChild {
+            piped: Piped::spawn(command)?,
+            settings: BTreeMap::new(),
+            stop: Arc::default(),
+            patience: piped::PATIENCE,
+        })
+    }
+
+    /// With a flag that, once set, has it killed if it doesn't finish what it does soon.
+    pub fn with_stop(self, stop: Arc<AtomicBool>) -> FilesChild {
+        FilesChild { stop, ..self }
+    }
+
+    /// With another time that it may take to finish after a stop. Default 60 s.
+    pub fn with_patience(self, patience: Duration) -> FilesChild {
+        FilesChild { patience, ..self }
+    }
+
+    /// Has it open a store.
+    pub fn open(mut self, opening: &FilesOpening) -> Result<FilesChild> {
+        self.piped.name.clone_from(&opening.name);
+        match self.ask(&Ask::Open { opening: opening.clone() })? {
             Tell::Opened { settings } => {
-                child.settings = settings;
-                Ok(child)
+                self.settings = settings;
+                Ok(self)
             }
-            other => Err(child.unexpected(&other)),
+            other => Err(self.unexpected(&other)),
         }
     }
 
@@ -88,15 +112,31 @@ impl FilesChild {
 
     fn ask(&mut self, ask: &Ask) -> Result<Tell> {
         self.piped.say(ask)?;
-        match self.piped.hear(PATIENCE)? {
-            Some(Tell::Wrong { what }) => {
-                Err(Error::WrongData(format!("{}: {what}", self.piped.name)))
+        match self.hear()? {
+            Tell::Wrong { what } => Err(Error::WrongData(format!("{}: {what}", self.piped.name))),
+            Tell::Failed { what } => Err(Error::Target { target: self.piped.name.clone(), what }),
+            tell => Ok(tell),
+        }
+    }
+
+    /// Waits for the answer. A child that doesn't give it in time is killed; after a stop that is no failure.
+    fn hear(&mut self) -> Result<Tell> {
+        let asked_at = Instant::now();
+        let mut stopped_at = None;
+        loop {
+            if let Some(tell) = self.piped.hear(TICK)? {
+                return Ok(tell);
             }
-            Some(Tell::Failed { what }) => {
-                Err(Error::Target { target: self.piped.name.clone(), what })
+            if self.stop.load(Ordering::Relaxed) {
+                let since = *stopped_at.get_or_insert_with(Instant::now);
+                if since.elapsed() > self.patience {
+                    self.piped.kill_because("it was stopped");
+                    return Err(Error::Interrupted);
+                }
             }
-            Some(tell) => Ok(tell),
-            None => Err(self.piped.kill_because("it fell silent, and was killed")),
+            if asked_at.elapsed() > SILENCE_MAX {
+                return Err(self.piped.kill_because("it fell silent, and was killed"));
+            }
         }
     }
 

@@ -205,8 +205,8 @@ fn finish(
 /// for the rest.
 fn settle(process: Process, longest: Duration, outcome: &mut Outcome) {
     let begun = Instant::now();
-    // One that is gone is found out when it is looked at next.
-    if let Ok(false) = process.wait_until_quiet(longest) {
+    // A stop is too little reason to lose an old store for. One that is gone is found out when it is looked at next.
+    if let Ok(false) = process.wait_until_quiet(longest, &AtomicBool::new(false)) {
         let what = format!("process {} isn't at rest after {longest:?}", process.id());
         outcome.invalid = Some(what);
     }

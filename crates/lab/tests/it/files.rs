@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tallybook_lab::Error;
 use tallybook_lab::experiment::runner::{Bench, Programs, Stage, make, write_report};
-use tallybook_lab::experiment::{Scale, find};
+use tallybook_lab::experiment::{PlannedRun, Scale, find};
 use tallybook_lab::files::{self, FilesChild, FilesOpening, REFERENCE_ID, file_name};
 use tallybook_lab::run::RunOptions;
 use tallybook_lab::spec::{Durability, Spec, ValueSizes, Workload};
@@ -34,7 +34,7 @@ fn opening(directory: &Path, durability: Durability) -> FilesOpening {
 fn open(opening: &FilesOpening) -> FilesChild {
     let mut command = Command::new(CHILD);
     command.arg("files");
-    FilesChild::open(command, opening).unwrap()
+    FilesChild::spawn(command).unwrap().open(opening).unwrap()
 }
 
 fn file_spec(bytes: u32, seed: u64) -> Spec {
@@ -91,11 +91,27 @@ fn what_was_written_is_there_for_the_next_and_other_bytes_are_wrong_data() {
 }
 
 /// One that answers from a script, whatever it is asked.
-fn scripted(answers: &[&str]) -> Command {
+fn scripted_child(answers: &[&str]) -> FilesChild {
     let mut command = Command::new("sh");
     let line = |answer: &&str| format!("read line; echo '{answer}'; ");
     command.arg("-c").arg(answers.iter().map(line).collect::<String>());
-    command
+    FilesChild::spawn(command).unwrap()
+}
+
+/// Ctrl-C waited for up to ten minutes for a file.
+#[test]
+fn a_child_that_does_not_finish_after_a_stop_is_interrupted() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = r#"{"tell":"opened","settings":{}}"#;
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("read line; echo '{opened}'; exec sleep 3600")]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let child = FilesChild::spawn(command).unwrap().with_stop(stop.clone());
+    let child = child.with_patience(std::time::Duration::from_millis(20));
+    let mut child = child.open(&opening(dir.path(), Durability::Os)).unwrap();
+    stop.store(true, Ordering::Relaxed);
+    let error = child.unlink("a").unwrap_err();
+    assert!(matches!(error, Error::Interrupted), "{error}");
 }
 
 #[test]
@@ -104,8 +120,7 @@ fn a_child_that_makes_other_bytes_or_talks_nonsense_is_found_out() {
     let opening = opening(dir.path(), Durability::Os);
     let opened = r#"{"tell":"opened","settings":{}}"#;
     let mut child =
-        FilesChild::open(scripted(&[opened, r#"{"tell":"done","ns":1,"sum":7}"#]), &opening)
-            .unwrap();
+        scripted_child(&[opened, r#"{"tell":"done","ns":1,"sum":7}"#]).open(&opening).unwrap();
     let error = child.write("a", 1000, 1).unwrap_err();
     assert!(matches!(error, Error::WrongData(_)), "{error}");
     for (answer, said) in [
@@ -113,11 +128,11 @@ fn a_child_that_makes_other_bytes_or_talks_nonsense_is_found_out() {
         ("[]", "which is no answer"),
         (r#"{"tell":"failed","what":"no room"}"#, "no room"),
     ] {
-        let mut child = FilesChild::open(scripted(&[opened, answer]), &opening).unwrap();
+        let mut child = scripted_child(&[opened, answer]).open(&opening).unwrap();
         let error = child.unlink("a").unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
     }
-    let mut child = FilesChild::open(scripted(&[opened]), &opening).unwrap();
+    let mut child = scripted_child(&[opened]).open(&opening).unwrap();
     assert!(child.figures().unwrap_err().to_string().contains("its process ended"));
 }
 
@@ -144,7 +159,7 @@ fn kfs_runs_to_a_report_without_any_rival() {
         stop: Arc::default(),
     };
     let summary = make(experiment, &runs, &bench, &mut |_| {}).unwrap();
-    assert_eq!((summary.made, summary.failed.len()), (runs.len(), 0), "{summary:?}");
+    assert_eq!((summary.made, summary.failed().len()), (runs.len(), 0), "{summary:?}");
     assert!(!dir.path().join("lab-stores").exists());
     let report = write_report(experiment, dir.path(), "rerun").unwrap();
     let html = report.html();
@@ -197,6 +212,45 @@ fn a_store_of_files_grows_old_over_an_interruption() {
     // Every file falls into another bucket, and those of the first two runs were there.
     assert!(buckets > 2.0, "{buckets}");
     assert!(!dir.path().join("lab-stores").exists());
+}
+
+/// A new store whose target is refused, once it is open and its version known, was gone on with as the old one.
+#[test]
+fn a_new_store_that_nothing_was_asked_of_is_not_gone_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let experiment = find("kfs").unwrap();
+    let mut runs = experiment.runs(Scale::Tiny, &[]).unwrap();
+    runs.retain(|run| run.target == "tallybook" && run.case.contains_key("size"));
+    assert_eq!(runs.len(), 4);
+    let apart = PlannedRun { shared_store: None, repetition: 1, ..runs[0].clone() };
+    runs.insert(0, apart);
+    let programs = programs();
+    let made = |last: usize| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let bench = Bench {
+            directory: dir.path(),
+            command: "again",
+            programs: &programs,
+            stop: stop.clone(),
+        };
+        make(experiment, &runs, &bench, &mut |status| {
+            let is_last = status.number == last && matches!(status.stage, Stage::Done(_));
+            stop.fetch_or(is_last, Ordering::Relaxed);
+        })
+    };
+    assert_eq!(made(3).unwrap().made, 3);
+    std::fs::remove_dir_all(dir.path().join("lab-stores")).unwrap();
+    let path = dir.path().join("runs.jsonl");
+    let replace = |from: &str, to: &str| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace(from, to)).unwrap();
+    };
+    replace(r#""version":""#, r#""version":"other "#);
+    let error = made(9).unwrap_err();
+    assert!(matches!(error, Error::Refused(_)), "{error}");
+    replace(r#""version":"other "#, r#""version":""#);
+    let summary = made(9).unwrap();
+    assert_eq!((summary.kept, summary.made), (1, 4), "{summary:?}");
 }
 
 #[test]

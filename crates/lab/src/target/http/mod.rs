@@ -12,6 +12,8 @@ mod connections;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -29,6 +31,8 @@ pub struct HttpTarget {
     settings: BTreeMap<String, String>,
     directory: Option<PathBuf>,
     process: Option<u32>,
+    /// Set when the user wants no more.
+    stop: Arc<AtomicBool>,
 }
 
 /// Where a server is, and how it is spoken to.
@@ -68,6 +72,7 @@ impl HttpTarget {
             settings: BTreeMap::new(),
             directory: None,
             process: None,
+            stop: Arc::default(),
         })
     }
 
@@ -81,6 +86,12 @@ impl HttpTarget {
     pub fn with_process(mut self, process: u32, directory: Option<PathBuf>) -> HttpTarget {
         self.process = Some(process);
         self.directory = directory;
+        self
+    }
+
+    /// With a flag that, once set, has its background work not waited for.
+    pub fn with_stop(mut self, stop: Arc<AtomicBool>) -> HttpTarget {
+        self.stop = stop;
         self
     }
 
@@ -120,7 +131,7 @@ impl Target for HttpTarget {
     /// A server doesn't tell over `/v0` what it does in the background; its CPU time does, if its
     /// process is known.
     fn settle(&self) -> Result<Duration> {
-        super::settle_by_cpu(self.process)
+        super::settle_by_cpu(self.process, &self.stop)
     }
 
     fn directory(&self) -> Option<&Path> {
@@ -181,6 +192,15 @@ impl Desk for OneRequest<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Ctrl-C waited for up to ten minutes.
+    #[test]
+    fn a_stop_ends_settling() {
+        let stop = Arc::new(AtomicBool::new(true));
+        let target = HttpTarget::new("http://127.0.0.1:1").unwrap();
+        let target = target.with_process(std::process::id(), None).with_stop(stop);
+        assert!(matches!(target.settle(), Err(Error::Interrupted)));
+    }
 
     #[test]
     fn urls_are_taken_apart_or_refused() {
