@@ -130,7 +130,7 @@ pub fn run(
     }
     let settled = usage(process);
     let outcome = &mut loaded.outcome;
-    if let (None, Some(error)) = (&outcome.invalid, &loaded.error) {
+    if let Some(error) = &loaded.error {
         outcome.invalid = Some(error.to_string());
     }
     outcome.settle_s = if options.settle { ended_at.elapsed().as_secs_f64() } else { 0.0 };
@@ -156,7 +156,8 @@ pub fn run(
                 outcome.figures.insert(load::READ_BACK.into(), writes as f64);
             }
             Err(error) => {
-                outcome.invalid.get_or_insert(error.to_string());
+                // Whatever else was said of it, as that its target fell behind: that is a finding, and this none.
+                outcome.invalid = Some(error.to_string());
                 loaded.error = Some(error);
             }
         }

@@ -18,7 +18,7 @@ use super::pace::{self, Schedule, Slot};
 use super::recorder::Recorder;
 use super::stop::Stop;
 use crate::error::Result;
-use crate::target::{Answers, Connections, Desk, Out, Request};
+use crate::target::{Answers, Connections, Desk, Out, Request, TIME_OUT};
 use crate::workload::{Kind, Operation, Stream};
 
 /// Answers still under way after a stop are waited for this long.
@@ -27,8 +27,8 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// What became of one thread's share of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Driven {
-    /// Slots that were due long ago were given up.
-    pub(super) gave_up: bool,
+    /// Slots that were due long ago were given up: how long after the start the attempt ended.
+    pub(super) gave_up: Option<Duration>,
     /// The share of the time in which the driving thread was busy.
     pub(super) busy_share: f64,
     /// Processor time that went by in looking at the clock until requests were due.
@@ -62,6 +62,7 @@ fn drive(
     let mut driven = Driven::default();
     let mut waited = Duration::ZERO;
     let mut stopped_at = None;
+    let mut gave_up = false;
     let foreground = desk.lines.len() - usize::from(has_background);
     pace::wait_until(timing.start, timing.margin, stop);
     for connection in 0..desk.lines.len() {
@@ -71,7 +72,7 @@ fn drive(
         refuse_wrong(&desk.wrong)?;
         let now = Instant::now();
         if timing.give_up.is_some_and(|give_up| now > give_up) && !desk.is_ending {
-            driven.gave_up = true;
+            gave_up = true;
             desk.end();
         }
         if stop.is_set() {
@@ -82,7 +83,11 @@ fn drive(
         }
         if desk.is_ending {
             let since = *stopped_at.get_or_insert(now);
-            if desk.lines.iter().all(Line::is_done) || now - since > LAST_ANSWERS {
+            if desk.lines.iter().all(Line::is_done) {
+                break;
+            }
+            if now - since > LAST_ANSWERS {
+                desk.note_unanswered(now);
                 break;
             }
         }
@@ -91,8 +96,9 @@ fn drive(
         }
         waited += connections.turn(desk.wait(timing.margin), desk)?;
     }
-    let whole = timing.start.elapsed().as_secs_f64();
-    driven.busy_share = 1.0 - waited.as_secs_f64() / whole.max(f64::MIN_POSITIVE);
+    let whole = timing.start.elapsed();
+    driven.gave_up = gave_up.then_some(whole);
+    driven.busy_share = 1.0 - waited.as_secs_f64() / whole.as_secs_f64().max(f64::MIN_POSITIVE);
     Ok(driven)
 }
 
@@ -185,6 +191,19 @@ impl LoadDesk {
         self.is_ending = true;
         self.queue.clear();
         self.lines.iter_mut().for_each(|line| line.has_ended = true);
+    }
+
+    /// Takes note of what is still under way as of requests that timed out: they were waited for, and a server that
+    /// hangs would have the latencies of the time before.
+    fn note_unanswered(&mut self, now: Instant) {
+        let told = Told::Failed(TIME_OUT.to_owned());
+        for (at, place) in self.places.iter().enumerate() {
+            let line = &mut self.lines[at / self.pipeline];
+            if !line.free.contains(&at) {
+                let times = Times { due: place.due, sent: place.sent, answered: now };
+                line.recorder.note(&place.operation, &told, times);
+            }
+        }
     }
 
     /// A connection with room whose slot is due.

@@ -285,19 +285,23 @@ fn conclude(
 ) -> Loaded {
     let mut outcome = collected.outcome();
     let (lag_p999, lag_max) = collected.lag();
-    let mut gave_up = false;
+    let mut gave_up = None;
     let mut busy_share: f64 = 0.0;
     let mut spun = Duration::ZERO;
     let mut error = None;
     for one in ended {
         match one {
             Ok(driven) => {
-                gave_up |= driven.gave_up;
+                gave_up = gave_up.max(driven.gave_up);
                 busy_share = busy_share.max(driven.busy_share);
                 spun += driven.spun;
             }
             Err(first) => error = error.or(Some(first)),
         }
+    }
+    if let Some(ended) = gave_up {
+        // A target that hangs took what it took in all of the time, and not until its last answer.
+        outcome.seconds = outcome.seconds.max(ended.as_secs_f64());
     }
     if is_open_loop {
         outcome.figures.insert("generator.lag_us_p999".into(), lag_p999.as_secs_f64() * 1e6);
@@ -327,7 +331,7 @@ fn conclude(
         None if is_open_loop && is_saturated => {
             Some("the generator lagged: it could not send this many requests itself".into())
         }
-        None if gave_up => Some(FELL_BEHIND.into()),
+        None if gave_up.is_some() => Some(FELL_BEHIND.into()),
         None if outcome.error_share() > ERROR_SHARE_MAX => Some(format!(
             "{} requests failed, {:.2} % of all; {:.1} % are allowed",
             outcome.errors(),

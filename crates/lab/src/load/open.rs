@@ -61,7 +61,7 @@ pub(super) fn run(
             break Ok(());
         }
         if timing.give_up.is_some_and(|give_up| sent > give_up) {
-            driven.gave_up = true;
+            driven.gave_up = Some(sent.saturating_duration_since(timing.start));
             break Ok(());
         }
         if let Some(due) = due {

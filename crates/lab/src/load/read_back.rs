@@ -23,7 +23,7 @@ const OPERATIONS: u64 = 4096;
 /// Reads back the last writes of a run of `plan`, those of a writer beside the reads too, and answers how many; none
 /// where several write the same keys at once, or where a write failed, so that what has to be there isn't known.
 ///
-/// `WrongData`: a write that was acknowledged isn't there.
+/// `WrongData`: a write that was acknowledged isn't there. `Target`: a read was refused, or not answered.
 pub(crate) fn read_back(target: &dyn Target, plan: &Arc<Plan>, outcome: &Outcome) -> Result<u64> {
     let spec = plan.spec();
     let beside = plan.background_stream();
@@ -46,10 +46,15 @@ pub(crate) fn read_back(target: &dyn Target, plan: &Arc<Plan>, outcome: &Outcome
     let mut key = Vec::new();
     for (&number, &written) in &writes {
         spec.key_shape().write(number, &mut key);
-        let mut found = Found { number, written, told: Err("it is not told of".to_owned()) };
+        let told = Err("it is not told of".to_owned());
+        let mut found = Found { number, written, told, failed: None };
         session.perform(Request::Get { key: &key }, &mut found)?;
+        let key = String::from_utf8_lossy(&key);
+        if let Some(kind) = found.failed {
+            let what = format!("key {key}, read back after the run: a get failed: {kind}");
+            return Err(Error::Target { target: target.name().to_owned(), what });
+        }
         found.told.map_err(|what| {
-            let key = String::from_utf8_lossy(&key);
             Error::WrongData(format!("key {key}: {what}, after its last write was acknowledged"))
         })?;
     }
@@ -85,6 +90,8 @@ struct Found {
     number: KeyNumber,
     written: Option<u64>,
     told: std::result::Result<(), String>,
+    /// That nothing was told, and why.
+    failed: Option<String>,
 }
 
 impl Answers for Found {
@@ -115,6 +122,6 @@ impl Answers for Found {
     }
 
     fn failed(&mut self, kind: &str) {
-        self.told = Err(format!("a get failed: {kind}"));
+        self.failed = Some(kind.to_owned());
     }
 }

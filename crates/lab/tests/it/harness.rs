@@ -68,8 +68,12 @@ pub(crate) enum Fault {
     Panics(u64),
     /// Refuses every n-th request.
     RefusesEvery(u64),
+    /// Refuses every request from the n-th on.
+    RefusesFrom(u64),
     /// Takes so many microseconds for each.
     Takes(u64),
+    /// The same, and acknowledges writes of keys that are there, and makes none of them.
+    TakesAndForgets(u64),
 }
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -90,6 +94,16 @@ impl Memory {
     /// The same store with a fault, its requests counted anew.
     pub(crate) fn with(&self, fault: Fault) -> Memory {
         Memory { map: self.map.clone(), requests: Arc::default(), fault }
+    }
+}
+
+impl Memory {
+    fn forgets(&self, nth: u64) -> bool {
+        match self.fault {
+            Fault::ForgetsFrom(from) => nth >= from,
+            Fault::TakesAndForgets(_) => true,
+            _ => false,
+        }
     }
 }
 
@@ -133,14 +147,19 @@ impl Session for Memory {
                 answers.failed("503");
                 return Ok(());
             }
-            Fault::Takes(us) => std::thread::sleep(Duration::from_micros(us)),
+            Fault::RefusesFrom(from) if nth >= from => {
+                answers.failed("503");
+                return Ok(());
+            }
+            Fault::Takes(us) | Fault::TakesAndForgets(us) => {
+                std::thread::sleep(Duration::from_micros(us))
+            }
             _ => {}
         }
         let mut map = self.map.lock().unwrap();
         match request {
             Request::Put { key, .. } | Request::Delete { key }
-                if matches!(self.fault, Fault::ForgetsFrom(from) if nth >= from)
-                    && map.contains_key(key) =>
+                if self.forgets(nth) && map.contains_key(key) =>
             {
                 answers.written();
             }
@@ -188,6 +207,8 @@ pub(crate) enum Manner {
     Refuses,
     /// Reads, and never answers.
     Silent,
+    /// The same from the n-th request of each connection on.
+    SilentFrom(u64),
     /// Answers something that is no HTTP.
     Nonsense,
 }
@@ -230,7 +251,7 @@ fn serve(mut stream: TcpStream, map: &Mutex<Map>, manner: Manner) -> std::io::Re
                 count => input.extend_from_slice(&bytes[..count]),
             }
         };
-        if manner == Manner::Silent {
+        if manner == Manner::Silent || matches!(manner, Manner::SilentFrom(from) if nth >= from) {
             continue;
         }
         if manner == Manner::Nonsense {

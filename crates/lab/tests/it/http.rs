@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tallybook_lab::Error;
 use tallybook_lab::bare::{Bare, BareOptions};
-use tallybook_lab::spec::{Spec, ValueSizes, Workload};
+use tallybook_lab::record::Standing;
+use tallybook_lab::spec::{Length, Pace, Spec, ValueSizes, Workload};
 use tallybook_lab::target::http::HttpTarget;
 
 use crate::harness::{Foreign, Manner, prefill, run, tiny};
@@ -119,6 +120,29 @@ fn server_that_never_answers_is_a_time_out_of_each_request() {
     let get = &loaded.outcome.kinds["get"];
     assert_eq!((get.errors["time-out"], get.count, loaded.outcome.operations), (8, 0, 0));
     assert!(get.latency.p50_ns >= 300_000_000, "{:?}", get.latency);
+}
+
+/// What it never answered was in no error and no latency, and what it took was shared out over the time before.
+#[test]
+fn server_that_stops_answering_has_what_is_under_way_counted_as_waited_for() {
+    let server = Foreign::start(Manner::SilentFrom(50));
+    let target = HttpTarget::new(&server.url()).unwrap();
+    let spec = Spec {
+        pace: Pace::Constant { per_second: 1000.0 },
+        length: Length::Time(Duration::from_millis(400)),
+        threads: 2,
+        pipeline: 2,
+        ..tiny(Workload::ReadMissing)
+    };
+    let loaded = run(&target, &spec);
+    assert!(loaded.error.is_none(), "{:?}", loaded.error);
+    let outcome = loaded.outcome;
+    assert_eq!(outcome.standing(), Standing::FellBehind);
+    let get = &outcome.kinds["get"];
+    assert_eq!((get.count, get.errors["time-out"]), (98, 4));
+    assert!(get.latency.max_ns > 10_000_000_000, "{:?}", get.latency);
+    let share = outcome.throughput() / 1000.0;
+    assert!(share < 0.02, "{share} of the rate");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use tallybook_lab::Error;
 use tallybook_lab::run::{RunOptions, prefill, prefill_and_run, run};
 use tallybook_lab::runs_file::{RunName, RunsFile};
-use tallybook_lab::spec::{Durability, Length, Spec, ValueSizes, Workload};
+use tallybook_lab::spec::{Durability, Length, Pace, Spec, ValueSizes, Workload};
 use tallybook_lab::target::Target;
 use tallybook_lab::target::engine::EngineTarget;
 
@@ -134,4 +134,40 @@ fn writes_beside_reads_that_were_not_made_make_a_run_invalid() {
     let told = run(&honest.with(Fault::None), &spec, &options, &mut |_, _| {}).unwrap();
     assert!(told.error.is_none(), "{:?}", told.error);
     assert!(told.outcome.figures["writes.read_back"] > 0.0);
+}
+
+/// It was told as a target that fell behind, which is a finding: the exit code was 0.
+#[test]
+fn writes_that_were_not_made_at_a_rate_that_was_not_kept_are_wrong_data() {
+    let spec = Spec {
+        workload: Workload::Overwrite,
+        keys: 5_000,
+        pace: Pace::Constant { per_second: 1_000_000.0 },
+        length: Length::Time(std::time::Duration::from_millis(100)),
+        ..Spec::default()
+    };
+    let options = RunOptions { settle: false, ..RunOptions::default() };
+    let honest = Memory::new();
+    prefill(&honest, &spec, &options, &mut |_, _| {}).unwrap();
+    let forgetful = honest.with(Fault::TakesAndForgets(1000));
+    let told = run(&forgetful, &spec, &options, &mut |_, _| {}).unwrap();
+    assert!(told.outcome.operations < 100_000, "it fell behind: {}", told.outcome.operations);
+    assert!(matches!(told.error, Some(Error::WrongData(_))), "{:?}", told.error);
+    let invalid = told.outcome.invalid.unwrap();
+    assert!(invalid.starts_with("wrong data"), "{invalid}");
+}
+
+/// A get that timed out when it was read back was told as wrong data.
+#[test]
+fn a_read_back_that_is_refused_is_no_wrong_data() {
+    let length = Length::Operations(3_000);
+    let spec = Spec { workload: Workload::Overwrite, keys: 5_000, length, ..Spec::default() };
+    let options = RunOptions { settle: false, ..RunOptions::default() };
+    let honest = Memory::new();
+    prefill(&honest, &spec, &options, &mut |_, _| {}).unwrap();
+    let refuses = honest.with(Fault::RefusesFrom(3_001));
+    let told = run(&refuses, &spec, &options, &mut |_, _| {}).unwrap();
+    assert!(matches!(told.error, Some(Error::Target { .. })), "{:?}", told.error);
+    let invalid = told.outcome.invalid.unwrap();
+    assert!(invalid.contains("read back") && invalid.contains("503"), "{invalid}");
 }
