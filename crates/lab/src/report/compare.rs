@@ -1,6 +1,6 @@
 //! Compares two sides, case by case and metric by metric: ratio, interval, tests, effect size.
 //!
-//! 1. Valid records are sorted into cases: what they share besides the two sides; of two files, what was asked too.
+//! 1. Records that tell of their target are sorted into cases: what they share besides the two sides; of two files, what was asked too.
 //! 2. Runs that were made in turn (A B A B) are paired: a moment when the machine was slow hit both.
 //! 3. Each metric of a case that both sides have is one row. The rows of speed and processor time are one family
 //!    that Holm's correction is made over, all others another, for Welch's and Mann and Whitney's tests apart.
@@ -8,7 +8,7 @@
 //!    and Whitney's where no side has any spread: their exact p can't get small enough with few runs, so
 //!    it stands beside as the check that assumes no shape).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::metric::Metric;
 use super::records::case_name;
@@ -92,6 +92,8 @@ pub struct Comparison {
     pub subject: String,
     /// One row per metric and case.
     pub rows: Vec<Row>,
+    /// Cases of which the baseline has runs that tell of it, and the subject has made runs, none of which does.
+    pub failed: Vec<String>,
     /// Cases that one side alone has, and runs that don't count, with why.
     pub left_out: Vec<String>,
     /// What the runs of both sides were made with that isn't the same: machines, settings.
@@ -196,15 +198,19 @@ fn build<'a>(
     work: fn(&Record) -> String,
     wanted: &dyn Fn(&Metric) -> bool,
 ) -> Comparison {
-    let mut left_out = Vec::new();
+    let (mut left_out, mut failed) = (Vec::new(), Vec::new());
+    let mut made_by_subject: BTreeSet<Key> = BTreeSet::new();
     // By first appearance, which is the order in which the experiment varies its parameters.
     let mut order: Vec<Key> = Vec::new();
     let mut cases: BTreeMap<Key, Sides<'a>> = BTreeMap::new();
     for (side, record) in records {
         let key = (record.experiment.clone(), case(record), work(record));
-        if let Some(why) = &record.outcome.invalid {
+        if let Some(why) = record.outcome.invalid.as_ref().filter(|_| !record.outcome.tells()) {
             let number = record.repetition + 1;
             left_out.push(format!("{} of {}, run {number}: {why}", key.1, record.target));
+            if side == Side::Subject {
+                made_by_subject.insert(key);
+            }
             continue;
         }
         let sides = cases.entry(key.clone()).or_insert_with(|| {
@@ -233,6 +239,9 @@ fn build<'a>(
             (true, _) => Some(baseline),
             (_, true) => Some(subject),
         };
+        if missing == Some(subject) && made_by_subject.contains(key) {
+            failed.push(key.1.clone());
+        }
         let why = match missing {
             Some(side) => format!("{}: no run of {side}", key.1),
             None => format!("{}: asked for different work", key.1),
@@ -246,6 +255,7 @@ fn build<'a>(
         baseline: baseline.to_owned(),
         subject: subject.to_owned(),
         rows,
+        failed,
         left_out,
         unlike: Vec::new(),
     }
@@ -343,6 +353,7 @@ fn correct_family(rows: &mut [&mut Row]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::FELL_BEHIND;
     use crate::report::metric::Measure;
     use crate::report::records::tests::record;
 
@@ -447,6 +458,34 @@ mod tests {
         assert!(left_out.contains("run 3: the generator lagged"), "{left_out}");
         assert!(left_out.contains("connections 64: no run of a"), "{left_out}");
         assert!(compare(("a", &[]), ("b", &[])).rows.is_empty());
+    }
+
+    /// A table showed all runs of a target that fell behind, and the statistics the one that was lucky.
+    #[test]
+    fn runs_whose_target_fell_behind_are_compared() {
+        let (a, mut b) = (runs("t", "1", &FAST, 0), runs("t", "1", &SLOW, 0));
+        for one in &mut b[1..] {
+            one.outcome.invalid = Some(FELL_BEHIND.into());
+        }
+        let comparison = compare(("a", &a), ("b", &b));
+        let row = throughput(&comparison);
+        assert_eq!((row.subject.len(), row.verdict), (6, Verdict::Worse));
+        assert!(comparison.left_out.is_empty(), "{:?}", comparison.left_out);
+    }
+
+    #[test]
+    fn a_case_of_which_no_own_run_tells_is_one_that_failed() {
+        let (a, mut b) = (runs("t", "1", &SLOW, 0), runs("t", "1", &FAST, 0));
+        for one in &mut b {
+            one.outcome.invalid = Some("wrong data: key 7".into());
+        }
+        let failed = |a: &[Record], b: &[Record]| compare(("a", a), ("b", b)).failed;
+        assert_eq!(failed(&a, &b), ["fillrandom, connections 1"]);
+        // One run that counts is enough, and what wasn't asked for didn't fail.
+        b[0].outcome.invalid = None;
+        assert!(failed(&a, &b).is_empty() && failed(&a, &[]).is_empty());
+        // Nobody lost to a side that failed itself.
+        assert!(failed(&b[1..], &b[1..]).is_empty() && failed(&b[1..], &a).is_empty());
     }
 
     /// Runs at other sizes, rates or lengths were compared as if they were alike.

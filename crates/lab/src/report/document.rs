@@ -12,6 +12,9 @@ use crate::chart::{Chart, WIDE, escape};
 use crate::error::{Error, Result};
 use crate::record::{KindOutcome, Latency, Record};
 
+/// What is said of cases in which there is nothing of ours to be compared.
+const NONE_COUNTS: &str = "none of the runs counts that were made";
+
 /// A flame graph: an SVG as inferno writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlameGraph {
@@ -159,12 +162,19 @@ impl Report {
             let items = sentences.iter().map(|one| format!("<li>{}</li>\n", escape(one)));
             format!("<ul>{}</ul>\n", items.collect::<String>())
         };
+        let failures: Vec<String> =
+            self.comparisons.iter().flat_map(Comparison::failures).collect();
         let losses: Vec<String> = self.comparisons.iter().flat_map(Comparison::losses).collect();
         let leanings: Vec<String> =
             self.comparisons.iter().flat_map(Comparison::leanings).collect();
         let rows: usize = self.comparisons.iter().map(|one| one.rows.len()).sum();
-        let mut html = format!(
-            "<h2>Where we lose</h2>\n<p>{}</p>\n",
+        let mut html = "<h2>Where we lose</h2>\n".to_owned();
+        if !failures.is_empty() {
+            let _ = write!(html, "<p>{NONE_COUNTS}:</p>\n{}", list(&failures));
+        }
+        let _ = writeln!(
+            html,
+            "<p>{}</p>",
             match losses.len() {
                 0 => format!("In none of {rows} comparisons, as far as these runs can tell."),
                 some => format!("In {some} of {rows} comparisons, beyond chance:"),
@@ -211,7 +221,7 @@ impl Report {
 
     fn runs_html(&self, body: &mut String) {
         let invalid: Vec<&Record> =
-            self.records.iter().filter(|record| record.outcome.invalid.is_some()).collect();
+            self.records.iter().filter(|record| !record.outcome.counts()).collect();
         body.push_str("<h2>Raw runs</h2>\n");
         if !invalid.is_empty() {
             let count = match invalid.len() {
@@ -271,13 +281,18 @@ impl Report {
         let list = |sentences: &[String]| -> String {
             sentences.iter().map(|one| format!("- {}\n", escape_markdown(one))).collect()
         };
+        let failures = of(Comparison::failures);
         let (losses, leanings) = (of(Comparison::losses), of(Comparison::headline_leanings));
         let others = of(Comparison::leanings).len() - leanings.len();
         let rows: usize = self.comparisons.iter().map(|one| one.rows.len()).sum();
+        let mut text = match failures.len() {
+            0 => String::new(),
+            _ => format!("\nWhere we lose: {NONE_COUNTS}:\n\n{}", list(&failures)),
+        };
         if rows == 0 {
-            return String::new();
+            return text;
         }
-        let mut text = match losses.len() {
+        text += &match losses.len() {
             0 => format!("\nWhere we lose: beyond chance in none of {rows} comparisons.\n"),
             some => {
                 let losses = list(&losses);
@@ -420,6 +435,30 @@ mod tests {
         assert!(summary.contains("CPU per operation is"), "{summary}");
         assert!(summary.contains("3 figures of latency, memory or disk"), "{summary}");
         assert!(summary.contains("p can't go below 0.333") && summary.contains("--repetitions"));
+    }
+
+    /// What failed throughout was in no comparison, and so lost in none.
+    #[test]
+    fn a_case_in_which_all_own_runs_failed_is_told_of_as_lost() {
+        let mut records = Vec::new();
+        for at in 0..2 {
+            records.push(record("tallybook", "1", at, 1000.0));
+            records.push(record("rival", "1", at, 1000.0));
+        }
+        let summary = |records: &[Record]| {
+            let comparer = Comparer::Targets { baseline: "rival", subject: "tallybook" };
+            let mut report = Report::new("two", "Who is faster?", "again", records.to_vec());
+            report.comparison(comparer.compare(records));
+            (report.summary_markdown(), report.html())
+        };
+        let lost = "tallybook against rival, fillrandom, connections 1: none of its runs counts.";
+        assert!(!summary(&records).0.contains(lost));
+        for one in records.iter_mut().filter(|one| one.target == "tallybook") {
+            one.outcome.invalid = Some("wrong data: key 7".to_owned());
+        }
+        let (markdown, html) = summary(&records);
+        assert!(markdown.contains("Where we lose") && markdown.contains(lost), "{markdown}");
+        assert!(html.contains(lost));
     }
 
     #[test]

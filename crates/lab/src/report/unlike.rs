@@ -24,10 +24,10 @@ pub(super) fn work(record: &Record) -> String {
 
 /// Where machines differ, and settings of a target in cases that both sides have: a sentence each.
 pub(super) fn told(records: &[(Side, &Record)]) -> Vec<String> {
-    let counts = |(_, record): &&(Side, &Record)| record.outcome.invalid.is_none();
+    let tells = |(_, record): &&(Side, &Record)| record.outcome.tells();
     let mut machines = Values::default();
     let mut cases: BTreeMap<_, [Vec<&Record>; 2]> = BTreeMap::new();
-    for (side, record) in records.iter().filter(counts) {
+    for (side, record) in records.iter().filter(tells) {
         machines[place(*side)].insert(machine_text(&record.machine));
         let case = (&record.experiment, &record.target, case_name(record));
         cases.entry(case).or_default()[place(*side)].push(record);

@@ -175,6 +175,15 @@ impl Comparison {
         ))
     }
 
+    /// Where no run of the subject tells of it, while the baseline has some: one sentence each.
+    pub fn failures(&self) -> Vec<String> {
+        let names = format!("{} against {}", self.subject, self.baseline);
+        self.failed
+            .iter()
+            .map(|case| format!("{names}, {case}: none of its runs counts."))
+            .collect()
+    }
+
     /// Where the subject is worse beyond chance, speed and processor time before the rest, of each the worst first:
     /// one sentence each.
     pub fn losses(&self) -> Vec<String> {
