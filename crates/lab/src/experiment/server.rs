@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -183,8 +183,12 @@ impl Server {
         let since = Instant::now();
         while since.elapsed() < PATIENCE {
             match self.process.try_wait().map_err(Error::io("wait for the server"))? {
-                // The bare server ends by the signal itself.
-                Some(status) if status.success() || status.code().is_none() => return Ok(()),
+                // The bare server ends by the signal itself, and nothing by another in order.
+                Some(status)
+                    if status.success() || status.signal() == Some(Signal::TERM.as_raw()) =>
+                {
+                    return Ok(());
+                }
                 Some(status) => {
                     let words = self.last_words();
                     return Err(
@@ -240,5 +244,26 @@ mod tests {
         let killed = started(false, Duration::from_millis(10)).to_string();
         assert!(killed.contains("where it listens, and was killed"), "{killed}");
         assert!(matches!(started(true, PATIENCE), Error::Interrupted));
+    }
+
+    /// One that aborted on its way out counted as stopped in order.
+    #[test]
+    fn a_server_that_dies_while_it_stops_did_not_stop_in_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let stopped = |trap: &str| {
+            let script = format!(
+                "trap '{trap}' TERM; echo http://127.0.0.1:1; while :; do sleep 0.01; done"
+            );
+            let mut command = Command::new("sh");
+            command.args(["-c", &script]);
+            let (log, stop) = (directory.path().join("log"), AtomicBool::new(false));
+            Server::start(command, "sh", &log, &stop).unwrap().stop()
+        };
+        stopped("exit 0").unwrap();
+        stopped("trap - TERM; kill -TERM $$").unwrap();
+        for trap in ["kill -KILL $$", "exit 1"] {
+            let error = stopped(trap).unwrap_err().to_string();
+            assert!(error.contains("its process ended"), "{error}");
+        }
     }
 }
