@@ -62,7 +62,7 @@ impl Experiment for Sustained {
         let share = |run: &PlannedRun| {
             let name = run.name(self.name());
             let found = records.iter().rev().find(|one| RunName::of(one) == name)?;
-            let highest = steady_rate(found).filter(|_| found.outcome.invalid.is_none())?;
+            let highest = steady_rate(found).filter(|_| found.outcome.counts())?;
             let mut share = run.clone();
             share.case.insert("rate".to_owned(), SHARE_OF_HIGHEST.to_owned());
             share.spec.pace = Pace::Constant { per_second: (highest * SHARE).floor() };
@@ -73,6 +73,7 @@ impl Experiment for Sustained {
     }
 
     fn report(&self, records: &[Record], rerun: &str) -> Report {
+        let records = &of_their_loops(records)[..];
         let mut report = Report::new(self.name(), self.question(), rerun, records.to_vec());
         let ladders = values_of(records, "value bytes");
         let told: Vec<String> =
@@ -149,6 +150,21 @@ fn latency_rows<'a>(records: &'a [Record], bytes: &str) -> Vec<LatencyRow<'a>> {
         LatencyRow { name, records, kind: "put" }
     };
     rungs(records, bytes).into_iter().map(row).collect()
+}
+
+/// Without shares of the rate of a loop that was made again since.
+fn of_their_loops(records: &[Record]) -> Vec<Record> {
+    let place = |record: &Record| (record.case.get("value bytes").cloned(), record.repetition);
+    let is_newer_loop = |share: &Record, other: &Record| {
+        other.case.get("rate").is_some_and(|rate| rate == HIGHEST)
+            && place(other) == place(share)
+            && other.started_at_ms > share.started_at_ms
+    };
+    let is_stale = |record: &Record| {
+        record.case.get("rate").is_some_and(|rate| rate == SHARE_OF_HIGHEST)
+            && records.iter().any(|other| is_newer_loop(record, other))
+    };
+    records.iter().filter(|record| !is_stale(record)).cloned().collect()
 }
 
 /// The closed loop, and the share of its rate.
@@ -286,6 +302,49 @@ fn planned(repetition: u32, bytes: u32, rate: u32, scale: Scale) -> PlannedRun {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::kept_rate::tests::took;
+
+    /// A run of ten seconds that took all the puts that were asked of it.
+    fn made(repetition: u32, rate: &str, pace: Pace) -> Record {
+        let mut record = took((repetition, 10.0));
+        record.case.insert("value bytes".to_owned(), "100".to_owned());
+        record.case.insert("rate".to_owned(), rate.to_owned());
+        record.spec.pace = pace;
+        record.outcome.operations = 10_000;
+        let put = crate::record::KindOutcome { count: 10_000, ..Default::default() };
+        record.outcome.kinds.insert("put".to_owned(), put);
+        record.outcome.per_second = vec![1000; 10];
+        record
+    }
+
+    /// A rate was kept in the table and "not kept up (all of it taken)" in the answer, where one of two runs lagged.
+    #[test]
+    fn a_run_that_lagged_speaks_neither_for_nor_against_a_share() {
+        let share = Pace::Constant { per_second: 1000.0 };
+        let mut records: Vec<Record> = (0..2)
+            .flat_map(|at| {
+                let closed = made(at, HIGHEST, Pace::Closed);
+                [closed, made(at, "1000", share), made(at, SHARE_OF_HIGHEST, share)]
+            })
+            .collect();
+        for lagged in &mut records[4..] {
+            lagged.outcome.invalid = Some("the generator lagged".to_owned());
+        }
+        let answer = Sustained.report(&records, "again").summary_markdown();
+        let answer = answer.lines().find(|line| line.starts_with("**")).unwrap();
+        assert!(answer.contains("is kept up") && answer.contains("1 of 2 counted"), "{answer}");
+    }
+
+    /// The old share stood beside the new loop until the new one was made.
+    #[test]
+    fn a_share_of_a_rate_that_was_measured_anew_is_drawn_no_more() {
+        let share = Pace::Constant { per_second: 950.0 };
+        let mut records = vec![made(0, HIGHEST, Pace::Closed), made(0, SHARE_OF_HIGHEST, share)];
+        (records[0].started_at_ms, records[1].started_at_ms) = (1, 2);
+        assert_eq!(of_their_loops(&records).len(), 2);
+        records[0].started_at_ms = 3;
+        assert_eq!(of_their_loops(&records), records[..1]);
+    }
 
     #[test]
     fn a_ladder_climbs_on_one_store_and_a_rung_lasts_by_its_bytes() {
