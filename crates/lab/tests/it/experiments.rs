@@ -141,6 +141,7 @@ fn what_follows_is_left_too_where_a_stop_ends_the_planned_runs() {
         Bench { directory: dir.path(), command: "again", programs: &programs, stop: stop.clone() };
     let stop_after = |last: usize| {
         let mut done = 0;
+        stop.store(false, Ordering::Relaxed);
         let summary = make(experiment, &runs, &bench, &mut |status| {
             done += usize::from(matches!(status.stage, Stage::Done(_)));
             stop.store(done == last, Ordering::Relaxed);
