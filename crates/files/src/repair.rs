@@ -4,7 +4,8 @@
 //!    the newest counts. The directory of the old one stays as it is. A bucket that isn't found may have been
 //!    made all the same: its number is raised, so that one that comes back, whose files the catalogue doesn't
 //!    know, isn't taken for it.
-//! 2. Make lost buckets anew, empty; their old directories stay too. Not where their disk isn't mounted.
+//! 2. Make lost buckets anew, empty; their old directories stay too. Not where their disk isn't mounted, nor, unless
+//!    that is asked for, where an earlier repair could not read one through: what only it knows would be given up.
 //! 3. Have the store's description name the new ones. Until then a crash leaves everything as it was.
 //! 4. Open the store. Of buckets that could not be read through when an earlier repair made the catalogue, take
 //!    over what can be read now.
@@ -19,7 +20,9 @@ use tallybook::{Resources, ScanOptions, Store};
 
 use crate::buckets::Buckets;
 use crate::change::decode_place;
-use crate::core::{decode_content, decode_known_shares, decode_name, decode_record};
+use crate::core::{
+    decode_content, decode_known_shares, decode_name, decode_record, unknown_buckets,
+};
 use crate::error::{Error, Result};
 use crate::figures::Figures;
 use crate::key_layout;
@@ -104,6 +107,7 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
         Err(other) => return Err(other),
     };
     let existing = existing_buckets(&catalogue)?;
+    let unknown = unknown_buckets(&catalogue, &superblock)?;
     catalogue.close()?;
     // One that a file has chunks in was made, and is lost.
     report.absent_buckets.retain(|bucket| !existing.contains(bucket));
@@ -111,8 +115,12 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
         // One that the disk can't read is not lost.
         match open_twice(&buckets, bucket) {
             Ok(_) => {}
-            Err(Error::BucketLost { path, .. }) => {
+            Err(Error::BucketLost { path, what, .. }) => {
                 buckets.check_root(bucket)?;
+                if unknown.contains_key(&bucket) && !options.unlink_damaged {
+                    let what = format!("{what}; files that only it knows of would be given up");
+                    return Err(Error::BucketLost { bucket, path, what });
+                }
                 report.old_buckets.push((bucket, path));
             }
             Err(other) => return Err(other),

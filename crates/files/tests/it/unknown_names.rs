@@ -12,7 +12,9 @@ use tallybook_files::{
     UnlinkOptions, VerifyOptions, VerifyReport, key_layout,
 };
 
-use crate::failing_bucket::{chunk_count, in_journal_of_bucket_0, name_in};
+use crate::failing_bucket::{
+    chunk_count, in_bucket_0, in_journal_of_bucket_0, move_files, name_in,
+};
 use crate::support::{
     CHUNK, assert_reads, bytes, engine_store, in_memory, inline, memory_dir, reopen, small, write,
 };
@@ -225,6 +227,58 @@ fn each_bucket_is_taken_over_or_given_up_for_itself() {
     };
     assert_eq!(missing(&store, &many.names[1]), Vec::<&String>::new());
     assert_sound(&store);
+}
+
+/// A bucket that could not be read at first was made anew and empty once it was found to be lost, or away: what it
+/// knew was given up unasked, and swept from the sound ones.
+#[test]
+fn a_bucket_that_is_lost_before_it_is_taken_over_is_given_up_only_if_asked_for() {
+    let many = with_spilled_copy();
+    many.lose_catalogue();
+    let fs = FaultyFileSystem::new(Arc::new(many.memory.clone()));
+    fs.fail_at(0, Fault::errno(5).class(OperationClass::Reads).only(in_bucket_0).sticky());
+    let report = FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()));
+    assert_eq!(report.unwrap().unread_buckets, [0]);
+    let dir = memory_dir().join(BUCKETS[0]);
+    let manifests: Vec<PathBuf> = (many.memory.list(&dir).unwrap().iter())
+        .filter(|name| name.starts_with("MANIFEST"))
+        .map(|name| dir.join(name))
+        .collect();
+    let flip = |fs: &MemoryFileSystem| {
+        for path in &manifests {
+            let (file, mut byte) = (fs.open(path).unwrap(), [0]);
+            file.read_exact_at(&mut byte, 10).unwrap();
+            file.write_all_at(&byte.map(|byte| !byte), 10).unwrap();
+        }
+    };
+    let image = many.memory.image();
+    for is_away in [false, true] {
+        let left = image.crash(CrashMode::KeepAll, 0);
+        match is_away {
+            true => move_files(&left, &dir, Path::new("/elsewhere")),
+            false => flip(&left),
+        }
+        let chunks = chunk_count(&left, BUCKETS[1]);
+        let given_up = left.image().crash(CrashMode::KeepAll, 0);
+        for _ in 0..2 {
+            let refused = repair(&left, false);
+            assert!(matches!(refused, Err(Error::BucketLost { bucket: 0, .. })), "{refused:?}");
+            assert_eq!(chunk_count(&left, BUCKETS[1]), chunks);
+        }
+        let report = repair(&given_up, true).unwrap();
+        assert_eq!(report.old_buckets.len(), 1);
+        assert!(chunk_count(&given_up, BUCKETS[1]) < chunks);
+        match is_away {
+            true => move_files(&left, Path::new("/elsewhere"), &dir),
+            false => flip(&left),
+        }
+        repair(&left, false).unwrap();
+        let store = reopen(&left).unwrap();
+        assert_eq!(missing(&store, &many.names.concat()), Vec::<&String>::new());
+        assert_reads(&store, SPILLED, &bytes(1, 10 * CHUNK));
+        store.unlink(COPY, UnlinkOptions::default()).unwrap();
+        assert_sound(&store);
+    }
 }
 
 /// A bucket whose entries were all read when the catalogue was made kept others from being taken over.
