@@ -92,11 +92,8 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
         Ok(catalogue) => catalogue,
         Err(Error::CatalogueLost { .. }) => {
             report.old_catalogue = Some(superblock.catalogue_dir(dir));
-            while resources
-                .fs
-                .exists(&repaired.catalogue_dir(dir))
-                .map_err(|source| Error::io("look up", dir, source))?
-            {
+            repaired.catalogue_generation += 1;
+            while !is_free(&*resources.fs, &repaired.catalogue_dir(dir))? {
                 repaired.catalogue_generation += 1;
             }
             let path = repaired.catalogue_dir(dir);
@@ -168,6 +165,12 @@ fn take_over_unknown(store: &FileStore, options: &RepairOptions) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a directory isn't there, or empty, as a repair that was refused leaves it.
+fn is_free(fs: &dyn FileSystem, path: &Path) -> Result<bool> {
+    let is_there = fs.exists(path).map_err(|source| Error::io("look up", path, source))?;
+    Ok(!is_there || fs.is_dir_empty(path).map_err(|source| Error::io("list", path, source))?)
 }
 
 /// Has a bucket's next directory be one that isn't there.

@@ -46,11 +46,12 @@ fn make_newer(fs: &MemoryFileSystem, path: &Path) -> bool {
     true
 }
 
-/// The store's description, and which engine stores there are.
-fn left_alone(fs: &MemoryFileSystem) -> (Vec<Vec<u8>>, bool) {
+/// The store's description, and what is in engine stores that would be made anew.
+fn left_alone(fs: &MemoryFileSystem) -> (Vec<Vec<u8>>, Vec<String>) {
     let descriptions = ["STORE", "STORE.copy"].map(|name| contents(fs, &memory_dir().join(name)));
-    let anew = fs.exists(&memory_dir().join("buckets/000-000002")).unwrap();
-    (descriptions.to_vec(), anew)
+    let anew = ["buckets/000-000002", "catalogue-000002", "catalogue-000003"];
+    let names = |name| fs.list(&memory_dir().join(name)).unwrap_or_default();
+    (descriptions.to_vec(), anew.into_iter().flat_map(names).collect())
 }
 
 fn is_of_newer(error: &Error) -> bool {
@@ -160,6 +161,34 @@ fn a_bucket_that_somebody_else_has_open_ends_no_verification() {
     elsewhere.close().unwrap();
     drop(elsewhere);
     assert_eq!(verify().damage, []);
+}
+
+/// Each repair that was refused left a catalogue behind, filled from the buckets before that one.
+#[test]
+fn a_repair_that_is_refused_leaves_no_catalogue() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, CreateOptions { bucket_count: 2, ..small() });
+    let names = [0, 1].map(|bucket| name_in(&store, bucket, 0));
+    names.iter().for_each(|name| drop(write(&store, name, &bytes(1, CHUNK))));
+    store.close().unwrap();
+    drop(store);
+    lose_catalogue(&fs);
+    let repair =
+        || FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()));
+    let elsewhere = engine_store(&fs, "buckets/001-000001");
+    let before = left_alone(&fs);
+    for _ in 0..2 {
+        let refused = repair();
+        let is_locked = matches!(refused, Err(Error::Engine(tallybook::Error::Locked { .. })));
+        assert!(is_locked, "{refused:?}");
+        assert!(left_alone(&fs) == before, "{:?}", left_alone(&fs).1);
+    }
+    elsewhere.close().unwrap();
+    drop(elsewhere);
+    repair().unwrap();
+    assert!(!fs.exists(&memory_dir().join("catalogue-000003")).unwrap());
+    let store = reopen(&fs).unwrap();
+    names.iter().for_each(|name| assert_reads(&store, name, &bytes(1, CHUNK)));
 }
 
 /// An older release took a description that a newer one had written for damaged, and wrote over it.
