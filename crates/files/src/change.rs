@@ -97,9 +97,7 @@ impl<'a> Change<'a> {
             shares.into_iter().for_each(|share| self.figures.freed(share));
             self.batch.delete(freed_key)?;
         }
-        for share in content.shares() {
-            self.figures.bucket(share.bucket).live += share.bytes;
-        }
+        self.figures.now_live(&content.shares());
         self.contents.insert(id, Content { refs: 0, ..content });
         Ok(())
     }
@@ -112,8 +110,7 @@ impl<'a> Change<'a> {
         old: Option<&FileRecord>,
     ) -> Result<()> {
         self.content(record.content)?.refs += 1;
-        self.figures.files += 1;
-        self.figures.file_bytes += record.size;
+        self.figures.count_file(record.size);
         if let Some(old) = old {
             self.release(name, old)?;
         }
@@ -196,8 +193,7 @@ impl<'a> Change<'a> {
     fn release(&mut self, name: &str, old: &FileRecord) -> Result<()> {
         let content = self.content(old.content)?;
         content.refs = content.refs.saturating_sub(1);
-        self.figures.files -= 1;
-        self.figures.file_bytes -= old.size;
+        self.figures.take_file(old.size);
         self.frees = true;
         let place = encode_place(old.primary, name);
         self.batch.put(of_version(key_layout::ENTRY_DEAD, old.version), place)?;

@@ -150,8 +150,13 @@ pub(crate) fn decode_record(superblock: &Superblock, value: &[u8]) -> Option<Fil
 
 /// A content, in buckets that there are.
 pub(crate) fn decode_content(superblock: &Superblock, value: &[u8]) -> Option<Content> {
+    Content::decode(value).filter(|content| is_of_store(superblock, content))
+}
+
+/// Whether a content is cut as all of a store are, and in buckets that there are.
+fn is_of_store(superblock: &Superblock, content: &Content) -> bool {
     let exists = |extent: &Extent| superblock.has_bucket(extent.bucket);
-    Content::decode(value).filter(|content| content.extents.iter().all(exists))
+    content.chunk_bytes == superblock.chunk_bytes && content.extents.iter().all(exists)
 }
 
 /// Shares of a content, in buckets that there are.
@@ -166,8 +171,7 @@ pub(crate) fn decode_known_entry(
     value: &[u8],
 ) -> Option<(FileRecord, Content)> {
     let (record, content) = decode_entry(value)?;
-    let mut buckets = content.extents.iter().map(|extent| extent.bucket).chain([record.primary]);
-    let is_known = buckets.all(|bucket| superblock.has_bucket(bucket));
+    let is_known = superblock.has_bucket(record.primary) && is_of_store(superblock, &content);
     (is_known && record.content.count() < NUMBER_READ_MAX).then_some((record, content))
 }
 

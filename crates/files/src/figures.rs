@@ -40,7 +40,7 @@ pub(crate) struct BucketFigures {
 impl BucketFigures {
     /// Bytes that count against the cap.
     pub(crate) fn used(&self) -> u64 {
-        self.live + self.dead + self.reserved
+        sum([self.live, self.dead, self.reserved].into_iter())
     }
 }
 
@@ -83,7 +83,7 @@ impl Figures {
         for share in shares {
             let bucket = self.bucket(share.bucket);
             take(&mut bucket.reserved, share.bytes);
-            bucket.live += share.bytes;
+            add(&mut bucket.live, share.bytes);
         }
     }
 
@@ -95,7 +95,7 @@ impl Figures {
             let bucket = self.bucket(share.bucket);
             take(&mut bucket.reserved, share.bytes);
             if bucket.exists {
-                bucket.dead += share.bytes;
+                add(&mut bucket.dead, share.bytes);
                 dead.push(share);
             }
         }
@@ -107,7 +107,7 @@ impl Figures {
         for share in shares {
             let bucket = self.bucket(share.bucket);
             take(&mut bucket.live, share.bytes);
-            bucket.dead += share.bytes;
+            add(&mut bucket.dead, share.bytes);
         }
     }
 
@@ -115,6 +115,25 @@ impl Figures {
     pub(crate) fn freed(&mut self, share: Share) {
         let bucket = self.bucket(share.bucket);
         take(&mut bucket.dead, share.bytes);
+    }
+
+    /// Counts what names have come to stand for: a content that had no name before.
+    pub(crate) fn now_live(&mut self, shares: &[Share]) {
+        for share in shares {
+            add(&mut self.bucket(share.bucket).live, share.bytes);
+        }
+    }
+
+    /// Counts a file of so many bytes.
+    pub(crate) fn count_file(&mut self, bytes: u64) {
+        add(&mut self.files, 1);
+        add(&mut self.file_bytes, bytes);
+    }
+
+    /// Takes a file out.
+    pub(crate) fn take_file(&mut self, bytes: u64) {
+        take(&mut self.files, 1);
+        take(&mut self.file_bytes, bytes);
     }
 
     /// Counts bytes that a compaction would give back; whether one is due.
@@ -232,6 +251,11 @@ pub(crate) fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0, u64::saturating_add)
 }
 
+/// Adds to a counter: bytes of what only says that it is so large may come to more than there is.
+fn add(counter: &mut u64, bytes: u64) {
+    *counter = counter.saturating_add(bytes);
+}
+
 /// Takes bytes out of a counter that has them.
 fn take(counter: &mut u64, bytes: u64) {
     debug_assert!(*counter >= bytes, "{bytes} bytes are taken out of {counter}");
@@ -276,4 +300,25 @@ pub struct BucketTotals {
     pub free_bytes: u64,
     /// Its cap.
     pub cap_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes that entries say came to more than there is.
+    #[test]
+    fn counters_end_at_the_largest_number() {
+        let mut figures = Figures::new(1);
+        let shares = [Share { bucket: 0, bytes: u64::MAX - 1 }];
+        for _ in 0..2 {
+            figures.now_live(&shares);
+            figures.count_file(u64::MAX - 1);
+        }
+        assert_eq!((figures.buckets[0].live, figures.file_bytes), (u64::MAX, u64::MAX));
+        figures.live_to_dead(&shares);
+        figures.take_file(u64::MAX - 1);
+        assert_eq!(figures.buckets[0].used(), u64::MAX);
+        assert_eq!((figures.files, figures.file_bytes), (1, 1));
+    }
 }

@@ -232,14 +232,12 @@ fn count_names(catalogue: &Store, figures: &mut Figures) -> Result<()> {
         let mut content = content.ok_or_else(undecodable)?;
         content.refs += 1;
         if content.refs == 1 {
-            for share in content.shares() {
-                figures.bucket(share.bucket).exists = true;
-                figures.bucket(share.bucket).live += share.bytes;
-            }
+            let shares = content.shares();
+            shares.iter().for_each(|share| figures.bucket(share.bucket).exists = true);
+            figures.now_live(&shares);
         }
         catalogue.put_with(&content_key, &content.encode(), &at_os)?;
-        figures.files += 1;
-        figures.file_bytes += record.size;
+        figures.count_file(record.size);
     }
     let mut batch = WriteBatch::new();
     for entry in all(key_layout::CONTENT)? {

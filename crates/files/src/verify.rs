@@ -137,7 +137,7 @@ impl Verification {
             Stage::Reading(reading) => reading.bytes,
             _ => 0,
         };
-        (self.report.bytes + reading, self.total)
+        (self.report.bytes.saturating_add(reading), self.total)
     }
 
     /// What was found so far.
@@ -175,7 +175,7 @@ impl Verification {
         }
         let Reading { name, record, reader, bytes } = *reading;
         let (version, size) = (reader.stat().version, reader.stat().size);
-        self.report.bytes += size;
+        self.report.bytes = self.report.bytes.saturating_add(size);
         self.conclude(name, &record, (version, size, bytes), outcome.err())
     }
 

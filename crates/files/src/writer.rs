@@ -281,8 +281,10 @@ impl Writer {
     fn reserve(&self, len: u64) -> Option<u8> {
         let cap_bytes = self.core.superblock.bucket_cap_bytes;
         let mut figures = self.core.figures.lock();
-        let bucket = spill_order(self.home, self.core.superblock.bucket_count())
-            .find(|&bucket| figures.buckets[usize::from(bucket)].used() + len <= cap_bytes)?;
+        let bucket =
+            spill_order(self.home, self.core.superblock.bucket_count()).find(|&bucket| {
+                figures.buckets[usize::from(bucket)].used().saturating_add(len) <= cap_bytes
+            })?;
         figures.buckets[usize::from(bucket)].reserved += len;
         Some(bucket)
     }

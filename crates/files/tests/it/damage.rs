@@ -8,7 +8,7 @@ use tallybook::vfs::{CrashMode, FileSystem, ManualClock, MemoryFileSystem, Memor
 use tallybook::{Options, ResourceOptions, Resources, Store};
 use tallybook_files::key_layout;
 use tallybook_files::record::{
-    Content, ContentId, FileRecord, decode_entry, encode_entry, encode_numbers,
+    Content, ContentId, Extent, FileRecord, decode_entry, encode_entry, encode_numbers,
 };
 use tallybook_files::{
     CreateOptions, Error, FileStore, ListEntry, ListOptions, OpenOptions, ReadOptions,
@@ -717,6 +717,37 @@ fn an_entry_of_the_last_numbers_is_not_taken_over() {
             store.close().unwrap();
         }
     }
+}
+
+/// Two came to more bytes than a counter takes: a repair ended the process, or counted wrongly.
+#[test]
+fn entries_cut_into_other_chunks_than_the_stores_are_not_taken_over() {
+    let fs = MemoryFileSystem::new();
+    let store = in_memory(&fs, CreateOptions { bucket_count: 1, ..small() });
+    let known = write(&store, "file", b"bytes").version;
+    store.reap().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let (bucket, record, content) = entry_of(&fs, "file", known);
+    let size = u64::from(u32::MAX) * u64::from(u32::MAX);
+    let extents = vec![Extent { bucket: 0, chunks: u32::MAX }];
+    let content = Content { size, chunk_bytes: u32::MAX, extents, ..content };
+    for at in 1..3 {
+        let version = known + at;
+        let content_id = ContentId::new(record.content.count() + at, 7);
+        let record = FileRecord { version, content: content_id, size, ..record.clone() };
+        let entry = encode_entry(&record, &content);
+        assert!(decode_entry(&entry).is_some());
+        bucket.put(&key_layout::entry(&format!("other {at}"), version), &entry).unwrap();
+    }
+    bucket.close().unwrap();
+    drop(bucket);
+    lose_catalogue(&fs);
+    FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone())).unwrap();
+    let store = reopen(&fs).unwrap();
+    assert_reads(&store, "file", b"bytes");
+    let totals = store.totals();
+    assert_eq!((totals.files, totals.file_bytes, totals.live_bytes), (1, 5, 5));
 }
 
 /// It stood for another file's bytes from then on.
