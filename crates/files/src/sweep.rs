@@ -36,20 +36,15 @@ pub(crate) fn sweep_step(core: &Core) -> bool {
         return false;
     }
     let Some((bucket, from)) = unswept.buckets.pop_front() else { return false };
-    let is_of_entries = from[0] == key_layout::ENTRY;
-    let swept = core.buckets.get(bucket).and_then(|store| match is_of_entries {
-        true => sweep_entries(core, bucket, &store, &from, &mut 0),
-        false => sweep_chunks(core, bucket, &store, &from, &mut 0),
-    });
+    let store = core.buckets.get(bucket);
+    let swept = store.and_then(|store| sweep(core, bucket, &store, &from, &mut 0));
     // One that is lost, most likely. The next opening tries again.
     unswept.is_in_part |= !matches!(swept, Ok(Swept { is_whole: true, .. }));
-    match swept {
-        Ok(Swept { next: Some(next), .. }) => unswept.buckets.push_front((bucket, next)),
-        // Entries that can't be read keep no chunk: the catalogue says what is whose.
-        Ok(_) if is_of_entries && core.knows_all() => {
-            unswept.buckets.push_back((bucket, vec![key_layout::CHUNK]));
+    if let Ok(Swept { next: Some(next), .. }) = swept {
+        match next[0] == from[0] {
+            true => unswept.buckets.push_front((bucket, next)),
+            false => unswept.buckets.push_back((bucket, next)),
         }
-        _ => {}
     }
     !unswept.buckets.is_empty()
 }
@@ -62,8 +57,27 @@ pub(crate) struct Swept {
     pub(crate) is_whole: bool,
 }
 
+/// Sweeps a part of a bucket, from a key on, and counts what it removed: entries, then chunks.
+pub(crate) fn sweep(
+    core: &Core,
+    bucket: u8,
+    store: &Bucket,
+    from: &[u8],
+    orphans: &mut u64,
+) -> Result<Swept> {
+    if from[0] == key_layout::CHUNK {
+        return sweep_chunks(core, bucket, store, from, orphans);
+    }
+    let mut swept = sweep_entries(core, bucket, store, from, orphans)?;
+    // Entries that can't be read keep no chunk: the catalogue says what is whose.
+    if swept.next.is_none() && core.knows_all() {
+        swept.next = Some(vec![key_layout::CHUNK]);
+    }
+    Ok(swept)
+}
+
 /// Sweeps some entries, from a key on, and counts what it removed.
-pub(crate) fn sweep_entries(
+fn sweep_entries(
     core: &Core,
     bucket: u8,
     store: &Bucket,
@@ -97,7 +111,7 @@ fn is_current(core: &Core, name: &str, version: u64) -> Result<bool> {
 }
 
 /// Sweeps the chunks of some contents, from a key on, and counts the contents.
-pub(crate) fn sweep_chunks(
+fn sweep_chunks(
     core: &Core,
     bucket: u8,
     store: &Bucket,
@@ -110,19 +124,8 @@ pub(crate) fn sweep_chunks(
             return Ok(Swept { next: None, is_whole: walk.is_whole() });
         };
         let Some((id, first)) = key_layout::parse_chunk(&chunk_key) else { continue };
-        // What is known leaves the catalogue after its chunks, so that others wait for this only where it counts.
         if !is_known(core, id, bucket)? {
-            let bytes = bytes_of(core, store, id, first);
-            let mut figures = core.figures.lock();
-            if !is_known(core, id, bucket)? {
-                let from = key_layout::chunk(id, 0);
-                store.delete_range(&from, &key_layout::after_chunks(id))?;
-                *orphans += 1;
-                if figures.count_freed(bucket, bytes) {
-                    core.note_reap_due();
-                }
-                core.write_figures(&mut figures);
-            }
+            remove_unknown(core, bucket, store, (id, first), orphans)?;
         }
         // On to the next content: one step each, however many chunks it has.
         walk.skip_to(key_layout::after_chunks(id));
@@ -130,9 +133,35 @@ pub(crate) fn sweep_chunks(
     Ok(Swept { is_whole: walk.is_whole(), next: Some(walk.rest()) })
 }
 
+/// Removes the chunks of a content, from the first there on, if it is still unknown with the counters' lock. Then
+/// nobody comes to know it any more.
+fn remove_unknown(
+    core: &Core,
+    bucket: u8,
+    store: &Bucket,
+    (id, first): (ContentId, u32),
+    orphans: &mut u64,
+) -> Result<()> {
+    {
+        let _figures = core.figures.lock();
+        if is_known(core, id, bucket)? {
+            return Ok(());
+        }
+    }
+    // The keys are walked as they were; what was known then may have been freed since, and is counted.
+    let Some(bytes) = bytes_of(core, store, id, first) else { return Ok(()) };
+    store.delete_range(&key_layout::chunk(id, 0), &key_layout::after_chunks(id))?;
+    *orphans += 1;
+    let mut figures = core.figures.lock();
+    figures.count_freed(bucket, bytes);
+    core.write_figures(&mut figures);
+    Ok(())
+}
+
 /// Bytes of a content's chunks in a bucket, from its first there on, without a look at each: all but the last are
-/// full, and few contents are in a bucket in parts. What can't be read counts as one chunk.
-fn bytes_of(core: &Core, store: &Bucket, id: ContentId, first: u32) -> u64 {
+/// full, and few contents are in a bucket in parts. What can't be read counts as one chunk; `None` where there is
+/// none.
+fn bytes_of(core: &Core, store: &Bucket, id: ContentId, first: u32) -> Option<u64> {
     let chunk_bytes = u64::from(core.superblock.chunk_bytes);
     let backwards = ScanOptions {
         start: Some(Bytes::copy_from_slice(&key_layout::chunk(id, first))),
@@ -140,12 +169,12 @@ fn bytes_of(core: &Core, store: &Bucket, id: ContentId, first: u32) -> u64 {
         reverse: true,
         ..ScanOptions::default()
     };
-    let last = store.range_heads(backwards).ok().and_then(|mut heads| heads.next()?.ok());
-    let last =
-        last.and_then(|last| Some((key_layout::parse_chunk(&last.key)?.1, last.head.length)));
-    last.map_or(chunk_bytes, |(number, length)| {
-        u64::from(number.saturating_sub(first)).saturating_mul(chunk_bytes) + length
-    })
+    let last = store.range_heads(backwards).and_then(|mut heads| heads.next().transpose());
+    let Ok(last) = last else { return Some(chunk_bytes) };
+    let last = last?;
+    let number = key_layout::parse_chunk(&last.key).map_or(first, |(_, number)| number);
+    let full = u64::from(number.saturating_sub(first)).saturating_mul(chunk_bytes);
+    Some(full.saturating_add(last.head.length))
 }
 
 /// Whether a content is some file's, being written, or about to be freed in this bucket. Without the counters'
@@ -159,4 +188,45 @@ fn is_known(core: &Core, id: ContentId, bucket: u8) -> Result<bool> {
     let freed = core.catalogue.get(&key(key_layout::FREED, &id.0))?;
     let shares = freed.and_then(|shares| decode_shares(&shares)).unwrap_or_default();
     Ok(shares.iter().any(|share| share.bucket == bucket))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tallybook::Resources;
+    use tallybook::vfs::{ManualClock, MemoryFileSystem};
+
+    use super::*;
+    use crate::options::{CreateOptions, OpenOptions, UnlinkOptions, WriteOptions};
+    use crate::store::{FileStore, resource_options};
+
+    /// A walk shows keys as they were. What the reaper freed since was removed again, told of as an orphan, and
+    /// counted as a chunk freed.
+    #[test]
+    fn what_is_freed_behind_a_walk_is_no_orphan() {
+        let clock = Arc::new(ManualClock::at_ms(1_000_000));
+        let fs = Arc::new(MemoryFileSystem::new());
+        let resources = Resources::inline(resource_options(), fs, clock);
+        let create = CreateOptions { bucket_count: 1, ..CreateOptions::default() };
+        let store =
+            FileStore::create_with("/files", create, OpenOptions::default(), resources).unwrap();
+        store.write("file", b"bytes", WriteOptions::default()).unwrap();
+        let core = store.core();
+        let id = core.record("file").unwrap().unwrap().content;
+        let bucket = core.buckets.get(0).unwrap();
+        let mut walk = KeyWalk::new(&bucket, &[key_layout::CHUNK]).unwrap();
+        assert!(store.unlink("file", UnlinkOptions::default()).unwrap());
+        store.reap().unwrap();
+        let shown = walk.next().unwrap().and_then(|key| key_layout::parse_chunk(&key));
+        assert_eq!(shown, Some((id, 0)));
+        let freed = || core.figures.lock().buckets[0].freed;
+        let (before, mut orphans) = (freed(), 0);
+        remove_unknown(core, 0, &bucket, (id, 0), &mut orphans).unwrap();
+        assert_eq!((orphans, freed()), (0, before));
+        // What nobody knows is one.
+        bucket.put(&key_layout::chunk(id, 0), b"nobody's").unwrap();
+        remove_unknown(core, 0, &bucket, (id, 0), &mut orphans).unwrap();
+        assert_eq!((orphans, freed()), (1, before + 8));
+    }
 }

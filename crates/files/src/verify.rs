@@ -23,7 +23,7 @@ use crate::key_layout::{self, key};
 use crate::options::{ReadOptions, VerifyOptions};
 use crate::reader::Reader;
 use crate::record::{FileRecord, Quarantine, encode_entry};
-use crate::sweep::{sweep_chunks, sweep_entries};
+use crate::sweep::sweep;
 
 /// A damaged file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -252,19 +252,14 @@ impl Verification {
             }
             return Ok(Stage::Over);
         };
-        let is_of_entries = from[0] == key_layout::ENTRY;
-        let orphans = self.report.orphans;
-        let found = &mut self.report.orphans;
-        let swept = self.core.buckets.get(bucket).and_then(|store| match is_of_entries {
-            true => sweep_entries(&self.core, bucket, &store, from, found),
-            false => sweep_chunks(&self.core, bucket, &store, from, found),
-        });
+        let store = self.core.buckets.get(bucket);
+        let orphans = &mut self.report.orphans;
+        let swept = store.and_then(|store| sweep(&self.core, bucket, &store, from, orphans));
         let (next, is_whole) = match swept {
             Ok(swept) => (swept.next, swept.is_whole),
             Err(Error::BucketLost { .. }) => {
                 self.report.lost_buckets.push(bucket);
-                buckets.pop_front();
-                return Ok(Stage::Sweeping(buckets, vec![key_layout::ENTRY]));
+                (None, true)
             }
             Err(Error::Engine(error)) if is_of_bucket(&error, &self.core.buckets.path(bucket)) => {
                 (None, false)
@@ -274,15 +269,8 @@ impl Verification {
         if !is_whole && !self.report.unread_buckets.contains(&bucket) {
             self.report.unread_buckets.push(bucket);
         }
-        if self.report.orphans > orphans {
-            self.core.note_reap_due();
-        }
         if let Some(next) = next {
             return Ok(Stage::Sweeping(buckets, next));
-        }
-        // Entries that can't be read keep no chunk: the catalogue says what is whose.
-        if is_of_entries && self.core.knows_all() {
-            return Ok(Stage::Sweeping(buckets, vec![key_layout::CHUNK]));
         }
         buckets.pop_front();
         Ok(Stage::Sweeping(buckets, vec![key_layout::ENTRY]))
