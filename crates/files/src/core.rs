@@ -1,7 +1,8 @@
 //! What all calls share: the catalogue, the buckets, the counters, and who is reading what.
 //!
-//! The catalogue decides what is there. Order of the locks: `reaping`, `given_up`, `unswept`, `figures`, then
-//! a bucket's slot; `pins` and `unknown` are taken alone, or last.
+//! The catalogue decides what is there. Order of the locks: `compacting`, `reaping`, `given_up`, `unswept`,
+//! `figures`, then a bucket's slot; `pins` and `unknown` are taken alone, or last. No sync is waited for with
+//! `figures`: whoever commits needs it, and may hold what keeps others from reading.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
@@ -41,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) opening: u64,
     /// Held by whoever frees space.
     pub(crate) reaping: Mutex<()>,
+    /// Held by whoever compacts a bucket, which may take minutes.
+    pub(crate) compacting: Mutex<()>,
     /// Uploads that are over and could not be noted to be freed, with what they reserved.
     pub(crate) given_up: Mutex<Vec<(ContentId, Vec<Share>)>>,
     /// What the opening found to be swept, and is not yet.
@@ -187,6 +190,11 @@ impl Core {
             return Err(Error::InvalidArgument("the file store is closed".to_owned()));
         }
         Ok(())
+    }
+
+    /// Whether a thread of the store does what is due.
+    pub(crate) fn has_thread(&self) -> bool {
+        self.options.background && !self.resources.is_inline()
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

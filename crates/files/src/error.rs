@@ -94,6 +94,12 @@ impl Error {
         }
     }
 
+    /// Whether a bucket doesn't open before somebody does something about it: trying again is of no use.
+    pub(crate) fn is_put_off(&self) -> bool {
+        use tallybook::Error::NewerFormat;
+        matches!(self, Error::BucketLost { .. } | Error::Engine(NewerFormat { .. }))
+    }
+
     /// An I/O error of the engine's kind.
     pub(crate) fn io(op: &'static str, path: &Path, source: std::io::Error) -> Error {
         Error::Engine(tallybook::Error::io(op, path, source))

@@ -31,8 +31,8 @@ pub(crate) struct BucketFigures {
     pub(crate) reserved: u64,
     /// Bytes freed since the bucket was compacted.
     pub(crate) freed: u64,
-    /// It is to be compacted, and nobody has tried since that became so, or since more was freed.
-    is_compaction_due: bool,
+    /// How much that was when a compaction failed last: none is due before it is more.
+    freed_in_vain: u64,
     changed: bool,
     freed_changed: bool,
 }
@@ -41,6 +41,11 @@ impl BucketFigures {
     /// Bytes that count against the cap.
     pub(crate) fn used(&self) -> u64 {
         sum([self.live, self.dead, self.reserved].into_iter())
+    }
+
+    /// Whether a compaction would give back so much that it is worth what it takes.
+    fn is_compaction_due(&self) -> bool {
+        self.freed >= COMPACT_BYTES_MIN.max(self.live / 4) && self.freed > self.freed_in_vain
     }
 }
 
@@ -136,30 +141,30 @@ impl Figures {
         take(&mut self.file_bytes, bytes);
     }
 
-    /// Counts bytes that a compaction would give back; whether one is due.
-    pub(crate) fn count_freed(&mut self, bucket: u8, bytes: u64) -> bool {
+    /// Counts bytes that a compaction would give back.
+    pub(crate) fn count_freed(&mut self, bucket: u8, bytes: u64) {
         let figures = &mut self.buckets[usize::from(bucket)];
-        figures.freed = figures.freed.saturating_add(bytes);
+        add(&mut figures.freed, bytes);
         figures.freed_changed = true;
-        figures.is_compaction_due = figures.freed >= COMPACT_BYTES_MIN.max(figures.live / 4);
-        figures.is_compaction_due
     }
 
-    /// The buckets to be compacted. Of one that fails this tells again once more was freed in it; and so does the
-    /// next opening.
-    pub(crate) fn take_compactions_due(&mut self) -> Vec<u8> {
-        let numbered = (0u8..=u8::MAX).zip(&mut self.buckets);
-        let due = numbered.filter_map(|(bucket, figures)| {
-            std::mem::take(&mut figures.is_compaction_due).then_some(bucket)
-        });
-        due.collect()
+    /// A bucket to be compacted.
+    pub(crate) fn compaction_due(&self) -> Option<u8> {
+        let mut numbered = (0u8..=u8::MAX).zip(&self.buckets);
+        numbered.find(|(_, figures)| figures.is_compaction_due()).map(|(bucket, _)| bucket)
     }
 
     /// Takes away what a compaction gave back.
     pub(crate) fn compacted(&mut self, bucket: u8, bytes: u64) {
         let figures = &mut self.buckets[usize::from(bucket)];
         take(&mut figures.freed, bytes);
+        figures.freed_in_vain = 0;
         figures.freed_changed = true;
+    }
+
+    /// Notes that a compaction failed, which was to give back so many bytes. The next opening tries again, too.
+    pub(crate) fn compacted_in_vain(&mut self, bucket: u8, bytes: u64) {
+        self.buckets[usize::from(bucket)].freed_in_vain = bytes;
     }
 
     /// The counters as the catalogue's keys say; `None` where one doesn't decode.

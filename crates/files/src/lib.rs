@@ -22,6 +22,7 @@ mod change;
 mod digest;
 // What is asked of a store.
 mod sweep;
+mod compacting;
 mod reaper;
 mod writer;
 mod reader;

@@ -8,8 +8,8 @@
 //! 4. Put entries that are due and not there, remove dead ones, remove the chunks of contents without
 //!    a name; contents that are being read wait.
 //! 5. Sync the buckets, then take the notes and the dead bytes out of the catalogue in one batch.
-//! 6. Where much of a bucket is dead, compact it: its tree is small, and its journal is collected. How much is
-//!    dead goes into the batch of 5 and stays in the catalogue until that is done, whoever closes the store.
+//!
+//! No pass waits for the compactions that follow from it.
 //!
 //! A bucket that fails keeps its own notes waiting, and nobody else's; what it said is what the pass answers,
 //! once it has done all that it could.
@@ -24,6 +24,7 @@ use tallybook::{ScanOptions, Snapshot, WriteBatch};
 
 use crate::buckets::Bucket;
 use crate::change::decode_place;
+use crate::compacting::{compact_due, compact_next};
 use crate::core::{Core, decode_known_shares, undecodable};
 use crate::error::{Error, Result};
 use crate::key_layout;
@@ -87,19 +88,19 @@ pub(crate) fn reap(core: &Core) -> Result<Reaped> {
             work.settle()?;
         }
     }
-    // Where the last opening didn't come to it, or a sweep freed something.
-    work.compact_due();
     let reaped = work.end()?;
     given_up.map(|()| reaped)
 }
 
-/// Compacts the buckets that are to be.
-pub(crate) fn compact_due(core: &Core) -> Result<()> {
-    let _reaping = core.reaping.lock();
-    core.check_open()?;
-    let mut work = Work::new(core);
-    work.compact_due();
-    work.end().map(drop)
+/// Frees everything that is due, for a writer that needs room. Where no thread does it, the buckets are compacted,
+/// too, or the disk would fill with what is dead.
+pub(crate) fn reap_for_room(core: &Core) -> Result<()> {
+    let reaped = reap(core).map(drop);
+    if !core.has_thread() {
+        // By the counters there is room, whatever comes of it.
+        let _ = compact_due(core);
+    }
+    reaped
 }
 
 /// A round of notes of a kind, after one of them.
@@ -162,8 +163,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Syncs the buckets, takes what was done in them out of the catalogue, and compacts them where much was
-    /// freed.
+    /// Syncs the buckets, and takes what was done in them out of the catalogue.
     fn settle(&mut self) -> Result<()> {
         for (bucket, store) in std::mem::take(&mut self.touched) {
             if let Err(error) = store.sync() {
@@ -195,20 +195,7 @@ impl<'a> Work<'a> {
         // A power loss that takes it has the same done once more.
         self.core.catalogue.write(batch, Some(self.core.options.unwaited()))?;
         *figures = changed;
-        drop(figures);
-        self.compact_due();
         Ok(())
-    }
-
-    /// Compacts the buckets in which much was freed since they were.
-    fn compact_due(&mut self) {
-        let due = self.core.figures.lock().take_compactions_due();
-        for bucket in due {
-            match compact(self.core, bucket) {
-                Err(error) if is_put_off(&error) => {}
-                compacted => drop(self.has_worked(bucket, compacted)),
-            }
-        }
     }
 
     /// What was done, or what went wrong.
@@ -311,7 +298,7 @@ impl<'a> Work<'a> {
                 self.touched.insert(bucket, store.clone());
                 Ok(Some(store))
             }
-            Err(error) if is_put_off(&error) => Ok(None),
+            Err(error) if error.is_put_off() => Ok(None),
             Err(error) => {
                 self.failed.insert(bucket, error);
                 Ok(None)
@@ -330,12 +317,6 @@ impl<'a> Work<'a> {
         }
         false
     }
-}
-
-/// Whether a bucket doesn't open before somebody does something about it: trying again is of no use.
-fn is_put_off(error: &Error) -> bool {
-    use tallybook::Error::NewerFormat;
-    matches!(error, Error::BucketLost { .. } | Error::Engine(NewerFormat { .. }))
 }
 
 /// Puts the entry of a version into its bucket unless it is there, or the version is past. The inner error is
@@ -368,21 +349,8 @@ fn decode_note<'a>(core: &Core, note: &[u8], place: &'a [u8]) -> Result<(u64, u8
     }
 }
 
-/// Compacts a bucket. Until that is done, the catalogue says that it is to be.
-fn compact(core: &Core, bucket: u8) -> Result<()> {
-    let store = core.buckets.get(bucket)?;
-    // Whoever closes the store says so, then has the compactions of open buckets end.
-    core.check_open()?;
-    let freed = core.figures.lock().buckets[usize::from(bucket)].freed;
-    store.compact(None, None, &mut |_, _| {})?;
-    let mut figures = core.figures.lock();
-    figures.compacted(bucket, freed);
-    core.write_figures(&mut figures);
-    Ok(())
-}
-
-/// Frees space, sweeps the buckets if the opening found that due, and closes idle ones, until the store
-/// is closed.
+/// Frees space, sweeps the buckets if the opening found that due, compacts them, and closes idle ones, until the
+/// store is closed.
 pub(crate) fn run(core: &Arc<Core>) {
     let is_closed = || core.is_closed.load(Ordering::Acquire);
     let wait = |time| {
@@ -415,91 +383,15 @@ pub(crate) fn run(core: &Arc<Core>) {
                 break;
             }
         }
+        // Likewise. What can't be read is told of by verifications.
+        while !is_closed() && compact_next(core).is_some() {
+            if *core.reap_due.lock() {
+                break;
+            }
+        }
         if is_closed() {
             return;
         }
         core.buckets.close_idle();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-    use std::sync::mpsc;
-    use std::thread;
-
-    use parking_lot::Mutex;
-    use tallybook::vfs::faulty::{Fault, OperationClass};
-    use tallybook::vfs::{FaultyFileSystem, FileSystem, ManualClock, MemoryFileSystem};
-    use tallybook::{Durability, Resources};
-
-    use super::*;
-    use crate::options::{CreateOptions, OpenOptions, UnlinkOptions, WriteOptions};
-    use crate::store::{FileStore, resource_options};
-
-    /// Is called before the next table is made.
-    static BEFORE_TABLE: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
-
-    fn call_before_table(operation: &str, path: &Path) -> bool {
-        if operation == "create" && path.extension().is_some_and(|extension| extension == "sst") {
-            let before = BEFORE_TABLE.lock().take();
-            before.into_iter().for_each(|before| before());
-        }
-        false
-    }
-
-    /// Closing waited until all of a bucket was compacted, minutes for a large one.
-    #[test]
-    fn closing_ends_the_compaction_of_a_bucket() {
-        let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
-        let clock = Arc::new(ManualClock::at_ms(1_000_000));
-        let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
-        let create =
-            CreateOptions { bucket_count: 1, chunk_bytes: 64 << 10, ..CreateOptions::default() };
-        let options = OpenOptions { durability: Durability::Os, ..OpenOptions::default() };
-        let store =
-            FileStore::create_with("/files", create, options.clone(), resources.clone()).unwrap();
-        // Every segment is two thirds dead in the end, so that the rest is copied.
-        for number in 0..300 {
-            let options = WriteOptions::default();
-            store.write(&format!("{number}"), &[number as u8; 64 << 10], options).unwrap();
-        }
-        for number in (0..300).filter(|number| number % 3 != 1) {
-            assert!(store.unlink(&format!("{number}"), UnlinkOptions::default()).unwrap());
-        }
-        fs.fail_at(0, Fault::errno(5).class(OperationClass::Writes).only(call_before_table));
-        let (compacts, is_compacting) = mpsc::channel();
-        let core = store.core().clone();
-        *BEFORE_TABLE.lock() = Some(Box::new(move || {
-            let mut closing = core.closing.lock();
-            compacts.send(()).unwrap();
-            core.close_signal.wait(&mut closing);
-        }));
-        let reaped = thread::scope(|scope| {
-            let pass = scope.spawn(|| store.reap());
-            is_compacting.recv_timeout(Duration::from_secs(60)).unwrap();
-            store.close().unwrap();
-            pass.join().unwrap()
-        });
-        assert!(matches!(reaped, Err(Error::Engine(tallybook::Error::Busy))), "{reaped:?}");
-        drop(store);
-
-        // Nothing asked for it again, and the space did not come back.
-        let bucket_bytes = || -> u64 {
-            let dir = Path::new("/files/buckets/000-000001");
-            let names = fs.list(dir).unwrap();
-            names.iter().map(|name| fs.open_read(&dir.join(name)).unwrap().len().unwrap()).sum()
-        };
-        let store = FileStore::open_with("/files", options, resources).unwrap();
-        let is_noted = || {
-            let garbage = key_layout::key(key_layout::GARBAGE, &[0]);
-            store.core().catalogue.head(&garbage).unwrap().is_some()
-        };
-        let before = bucket_bytes();
-        assert!(is_noted());
-        store.reap().unwrap();
-        assert!(bucket_bytes() < before / 4 * 3, "{} of {before} are left", bucket_bytes());
-        assert!(!is_noted());
-        assert_eq!(store.read("1").unwrap().unwrap(), [1; 64 << 10]);
     }
 }

@@ -10,6 +10,7 @@ use tallybook::vfs::{self, FileSystem, JoinHandle, Priority};
 use tallybook::{Durability, ResourceOptions, Resources, Store, WriteBatch};
 
 use crate::buckets::{Buckets, catalogue_options, open_engine_store};
+use crate::compacting::compact_due;
 use crate::core::{
     Core, Unswept, decode_known_shares, holding_nothing, undecodable, unknown_buckets,
 };
@@ -71,7 +72,8 @@ impl Handle {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
-        // Whoever frees space, sweeps or commits is let finish.
+        // Whoever compacts, frees space, sweeps or commits is let finish.
+        let _compacting = core.compacting.lock();
         let _reaping = core.reaping.lock();
         let unswept = core.unswept.lock();
         let _figures = core.figures.lock();
@@ -218,7 +220,6 @@ impl FileStore {
         let mut buckets =
             Buckets::new(dir.to_owned(), superblock.clone(), options.clone(), resources.clone());
         buckets.note_unsynced(unswept.buckets.iter().map(|(bucket, _)| *bucket));
-        let background = options.background && !resources.is_inline();
         let core = Arc::new(Core {
             dir: dir.to_owned(),
             superblock,
@@ -230,6 +231,7 @@ impl FileStore {
             pins: Mutex::default(),
             opening: u64::from_le_bytes(random()?),
             reaping: Mutex::new(()),
+            compacting: Mutex::new(()),
             given_up: Mutex::default(),
             unswept: Mutex::new(unswept),
             unknown: Mutex::new(unknown),
@@ -244,7 +246,7 @@ impl FileStore {
         });
         let thread = Mutex::new(None);
         let handle = Arc::new(Handle { core: core.clone(), thread, description_problems });
-        if background {
+        if core.has_thread() {
             let started = vfs::spawn("tally-files", Priority::Low, move || reaper::run(&core));
             let started = started.map_err(|error| Error::io("start a thread for", dir, error))?;
             *handle.thread.lock() = Some(started);
@@ -379,7 +381,7 @@ impl FileStore {
         let reaped = reaper::reap(self.core());
         // What fails in one bucket keeps no other from being swept.
         while sweep_step(self.core()) {}
-        let compacted = reaper::compact_due(self.core());
+        let compacted = compact_due(self.core());
         let reaped = reaped?;
         compacted.map(|()| reaped)
     }

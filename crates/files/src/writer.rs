@@ -264,7 +264,7 @@ impl Writer {
         let mut bucket = self.reserve(len);
         if bucket.is_none() {
             // What is dead may be freed now. What fails in a bucket doesn't matter if another has room.
-            let reaped = reaper::reap(&self.core);
+            let reaped = reaper::reap_for_room(&self.core);
             bucket = self.reserve(len);
             if bucket.is_none() {
                 reaped?;
@@ -309,7 +309,7 @@ impl Writer {
         if has_room() {
             return Ok(());
         }
-        let reaped = reaper::reap(&self.core);
+        let reaped = reaper::reap_for_room(&self.core);
         if has_room() {
             return Ok(());
         }

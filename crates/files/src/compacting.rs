@@ -1,0 +1,238 @@
+//! Gives back the space of what was freed: buckets in which that is much are compacted. Their trees are small, and
+//! their journals are collected.
+//!
+//! How much was freed is in the catalogue until that is done, whoever closes the store. A compaction may take
+//! minutes, and nobody who needs room waits for it: the counters tell what is free before it is.
+
+use crate::core::Core;
+use crate::error::Result;
+
+/// Compacts the buckets in which much was freed since they were; answers what the first said that failed.
+pub(crate) fn compact_due(core: &Core) -> Result<()> {
+    let mut outcome = Ok(());
+    while let Some(compacted) = compact_next(core) {
+        outcome = outcome.and(compacted);
+    }
+    outcome
+}
+
+/// Compacts one of the buckets that are to be, if there is any. Until that is done, the catalogue says that it is
+/// to be; one that fails is tried again once more was freed in it.
+pub(crate) fn compact_next(core: &Core) -> Option<Result<()>> {
+    let _compacting = core.compacting.lock();
+    let (bucket, freed) = {
+        let figures = core.figures.lock();
+        let bucket = figures.compaction_due()?;
+        (bucket, figures.buckets[usize::from(bucket)].freed)
+    };
+    let compacted = compact(core, bucket);
+    let mut figures = core.figures.lock();
+    let is_done = match &compacted {
+        // All the rest is done before damage is told of: another time would give back no more.
+        Ok(outcome) => outcome.as_ref().map_or_else(tallybook::Error::is_damage, |()| true),
+        Err(_) => false,
+    };
+    if is_done {
+        figures.compacted(bucket, freed);
+        core.write_figures(&mut figures);
+    } else {
+        figures.compacted_in_vain(bucket, freed);
+    }
+    Some(match compacted {
+        Err(error) if error.is_put_off() => Ok(()),
+        compacted => compacted.and_then(|outcome| Ok(outcome?)),
+    })
+}
+
+/// The inner error is that of the compaction.
+fn compact(core: &Core, bucket: u8) -> Result<tallybook::Result<()>> {
+    let store = core.buckets.get(bucket)?;
+    // Whoever closes the store says so, then has the compactions of open buckets end.
+    core.check_open()?;
+    Ok(store.compact(None, None, &mut |_, _| {}))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::path::{Path, PathBuf};
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+    use std::time::Duration;
+
+    use tallybook::vfs::faulty::{Fault, OperationClass};
+    use tallybook::vfs::{FaultyFileSystem, FileSystem, ManualClock, MemoryFileSystem};
+    use tallybook::{Durability, Resources};
+
+    use crate::error::Error;
+    use crate::key_layout;
+    use crate::options::{CreateOptions, OpenOptions, UnlinkOptions, WriteOptions};
+    use crate::record::decode_numbers;
+    use crate::store::{FileStore, resource_options};
+
+    const CHUNK: usize = 64 << 10;
+
+    const BUCKET: &str = "/files/buckets/000-000001";
+
+    thread_local! {
+        /// Is called before this thread makes the next table of a bucket.
+        static BEFORE_TABLE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    }
+
+    fn call_before_table(operation: &str, path: &Path) -> bool {
+        let is_table = path.extension().is_some_and(|extension| extension == "sst");
+        if operation == "create" && is_table && path.starts_with(BUCKET) {
+            let before = BEFORE_TABLE.take();
+            before.into_iter().for_each(|before| before());
+        }
+        false
+    }
+
+    /// Where a store of one bucket is, in which every segment is two thirds dead once two of three files are
+    /// unlinked.
+    struct Place {
+        fs: FaultyFileSystem,
+        resources: Arc<Resources>,
+    }
+
+    impl Place {
+        fn new() -> (Place, FileStore) {
+            let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+            let clock = Arc::new(ManualClock::at_ms(1_000_000));
+            let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
+            let create = CreateOptions {
+                bucket_count: 1,
+                chunk_bytes: CHUNK as u32,
+                ..CreateOptions::default()
+            };
+            let store =
+                FileStore::create_with("/files", create, options(), resources.clone()).unwrap();
+            for number in 0..300 {
+                write(&store, number);
+            }
+            fs.fail_at(0, Fault::errno(5).class(OperationClass::Writes).only(call_before_table));
+            (Place { fs, resources }, store)
+        }
+
+        fn open(&self) -> FileStore {
+            FileStore::open_with("/files", options(), self.resources.clone()).unwrap()
+        }
+
+        fn files(&self) -> Vec<PathBuf> {
+            let names = self.fs.list(Path::new(BUCKET)).unwrap();
+            names.iter().map(|name| Path::new(BUCKET).join(name)).collect()
+        }
+
+        fn bytes(&self) -> u64 {
+            self.files().iter().map(|path| self.fs.open_read(path).unwrap().len().unwrap()).sum()
+        }
+
+        /// Damages the chunk of a file.
+        fn damage(&self, number: u8) {
+            for path in self.files() {
+                let file = self.fs.open(&path).unwrap();
+                let mut contents = vec![0; file.len().unwrap() as usize];
+                file.read_exact_at(&mut contents, 0).unwrap();
+                let mut windows = contents.windows(CHUNK / 2);
+                if let Some(at) = windows.position(|bytes| bytes.iter().all(|&of| of == number)) {
+                    file.write_all_at(&[!number], at as u64).unwrap();
+                    return;
+                }
+            }
+            panic!("the chunk is in no file");
+        }
+    }
+
+    fn options() -> OpenOptions {
+        OpenOptions { durability: Durability::Os, ..OpenOptions::default() }
+    }
+
+    fn write(store: &FileStore, number: u32) {
+        let (name, bytes) = (format!("{number}"), [number as u8; CHUNK]);
+        store.write(&name, &bytes, WriteOptions::default()).unwrap();
+    }
+
+    fn unlink(store: &FileStore, number: u32) {
+        assert!(store.unlink(&format!("{number}"), UnlinkOptions::default()).unwrap());
+    }
+
+    fn unlink_two_thirds(store: &FileStore) {
+        (0..300).filter(|number| number % 3 != 1).for_each(|number| unlink(store, number));
+    }
+
+    /// What the catalogue says was freed since the bucket was compacted.
+    fn noted(store: &FileStore) -> Option<u64> {
+        let garbage = key_layout::key(key_layout::GARBAGE, &[0]);
+        let value = store.core().catalogue.get(&garbage).unwrap()?;
+        decode_numbers(&value).map(|[freed]| freed)
+    }
+
+    /// Closing waited until all of a bucket was compacted, minutes for a large one; nothing asked for it again, and
+    /// the space did not come back. Then the next opening's first pass did all that before it freed anything, while
+    /// writers waited for room.
+    #[test]
+    fn closing_ends_a_compaction_which_the_next_opening_does_after_all_that_is_due() {
+        let (place, store) = Place::new();
+        unlink_two_thirds(&store);
+        let (compacts, is_compacting) = mpsc::channel();
+        let core = store.core().clone();
+        let wait_for_close = move || {
+            let mut closing = core.closing.lock();
+            compacts.send(()).unwrap();
+            core.close_signal.wait(&mut closing);
+        };
+        let reaped = thread::scope(|scope| {
+            let pass = scope.spawn(|| {
+                BEFORE_TABLE.set(Some(Box::new(wait_for_close)));
+                store.reap()
+            });
+            is_compacting.recv_timeout(Duration::from_secs(60)).unwrap();
+            store.close().unwrap();
+            pass.join().unwrap()
+        });
+        assert!(matches!(reaped, Err(Error::Engine(tallybook::Error::Busy))), "{reaped:?}");
+        drop(store);
+
+        let store = place.open();
+        let before = place.bytes();
+        assert!(noted(&store).is_some());
+        write(&store, 1000);
+        unlink(&store, 4);
+        let (core, (looks, found)) = (store.core().clone(), mpsc::channel());
+        BEFORE_TABLE.set(Some(Box::new(move || {
+            // Who needs room waits for the second.
+            let is_free = core.reaping.try_lock().is_some();
+            let _ = looks.send((core.figures.lock().buckets[0].dead, is_free));
+        })));
+        store.reap().unwrap();
+        assert_eq!(found.try_recv(), Ok((0, true)));
+        assert!(place.bytes() < before / 4 * 3, "{} of {before} are left", place.bytes());
+        assert_eq!(noted(&store), None);
+        assert_eq!(store.read("1").unwrap().unwrap(), [1; CHUNK]);
+    }
+
+    /// It counted as nothing: every byte that was freed later, and every opening, had all of the bucket compacted.
+    #[test]
+    fn a_compaction_that_meets_damage_is_done_once() {
+        let (place, store) = Place::new();
+        store.close().unwrap();
+        drop(store);
+        place.damage(100);
+        let store = place.open();
+        let before = place.bytes();
+        unlink_two_thirds(&store);
+        let reaped = store.reap();
+        assert!(
+            matches!(&reaped, Err(Error::Engine(error)) if error.is_damage()),
+            "the damage is told of: {reaped:?}"
+        );
+        assert!(place.bytes() < before / 4 * 3, "{} of {before} are left", place.bytes());
+        assert_eq!(noted(&store), None);
+        unlink(&store, 4);
+        BEFORE_TABLE.set(Some(Box::new(|| {})));
+        store.reap().unwrap();
+        assert!(BEFORE_TABLE.take().is_some(), "it is compacted again");
+        assert_eq!(noted(&store), Some(CHUNK as u64));
+        assert!(matches!(store.read("100"), Err(Error::Damaged { .. })));
+    }
+}
