@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
-use tallybook::{Durability, Resources, ScanOptions, Store};
+use tallybook::{Durability, Resources, ScanOptions, Store, WriteBatch};
 
 use crate::buckets::{Bucket, Buckets};
 use crate::error::{Error, Result};
@@ -259,16 +259,22 @@ impl Core {
             return self.buckets.get(bucket);
         }
         let store = self.buckets.make(bucket)?;
-        // Known to the catalogue, durably, before the first chunk: from then on it may not be missing.
-        let mut figures = self.figures.lock();
-        if !figures.buckets[usize::from(bucket)].exists {
-            let mut batch = tallybook::WriteBatch::new();
+        // Known to the catalogue, durably, before the first chunk: from then on it may not be missing. Others who
+        // come first write the same, and each waits for a sync that has it.
+        {
+            let figures = self.figures.lock();
+            if figures.buckets[usize::from(bucket)].exists {
+                return Ok(store);
+            }
             let mut changed = figures.clone();
             changed.bucket(bucket).exists = true;
+            let mut batch = WriteBatch::new();
             changed.write_to(&mut batch)?;
-            self.catalogue.write(batch, Some(Durability::Sync))?;
-            *figures = changed;
+            self.catalogue.write(batch, Some(Durability::Os))?;
         }
+        // Without the lock: whoever commits waits for it.
+        self.catalogue.sync()?;
+        self.figures.lock().buckets[usize::from(bucket)].exists = true;
         Ok(store)
     }
 
@@ -276,7 +282,7 @@ impl Core {
     /// the next change.
     pub(crate) fn write_figures(&self, figures: &mut Figures) {
         let mut changed = figures.clone();
-        let mut batch = tallybook::WriteBatch::new();
+        let mut batch = WriteBatch::new();
         batch.use_reserve();
         let written = changed
             .write_to(&mut batch)
@@ -320,5 +326,66 @@ impl Core {
     pub(crate) fn note_reap_due(&self) {
         *self.reap_due.lock() = true;
         self.reap_signal.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::path::Path;
+
+    use tallybook::vfs::faulty::{Fault, OperationClass};
+    use tallybook::vfs::{FaultyFileSystem, ManualClock, MemoryFileSystem};
+
+    use super::*;
+    use crate::options::{CreateOptions, VerifyOptions, WriteOptions};
+    use crate::store::{FileStore, resource_options};
+
+    thread_local! {
+        static CORE: RefCell<Option<Arc<Core>>> = const { RefCell::new(None) };
+        static SYNCS: Cell<u32> = const { Cell::new(0) };
+        static SYNCS_WITH_FIGURES: Cell<u32> = const { Cell::new(0) };
+    }
+
+    fn look_at_sync(_: &str, _: &Path) -> bool {
+        CORE.with_borrow(|core| {
+            if core.as_ref().is_some_and(|core| core.figures.is_locked()) {
+                SYNCS_WITH_FIGURES.set(SYNCS_WITH_FIGURES.get() + 1);
+            }
+        });
+        SYNCS.set(SYNCS.get() + 1);
+        false
+    }
+
+    /// A commit that waited for the counters held what keeps others from reading meanwhile, as the gate of S3.
+    #[test]
+    fn no_sync_is_waited_for_with_the_counters() {
+        let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+        let clock = Arc::new(ManualClock::at_ms(1_000_000));
+        let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
+        let create = CreateOptions { bucket_count: 2, ..CreateOptions::default() };
+        let options = OpenOptions { durability: Durability::Sync, ..OpenOptions::default() };
+        let store = FileStore::create_with("/files", create, options, resources).unwrap();
+        let core = store.core().clone();
+        CORE.set(Some(core.clone()));
+        fs.fail_at(0, Fault::errno(5).class(OperationClass::Syncs).only(look_at_sync));
+        // The first file of each bucket has it made.
+        let names = ["0", "1", "2", "3", "4", "5", "6", "7"];
+        for name in names {
+            store.write(name, name.as_bytes(), WriteOptions::default()).unwrap();
+        }
+        assert!(core.figures.lock().buckets.iter().all(|bucket| bucket.exists));
+        let made = SYNCS.get();
+        assert!(made > 0);
+        let id = core.record("0").unwrap().unwrap().content;
+        let bucket = core.buckets.get(store.bucket_of("0")).unwrap();
+        let chunk_key = key_layout::chunk(id, 0);
+        let verify = || store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap().damage;
+        bucket.delete(&chunk_key).unwrap();
+        assert_eq!(verify().len(), 1);
+        bucket.put(&chunk_key, b"0").unwrap();
+        assert_eq!(verify(), []);
+        assert_eq!(SYNCS_WITH_FIGURES.get(), 0);
+        CORE.take();
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use tallybook::ScanOptions;
+use tallybook::{ScanOptions, WriteBatch};
 
 use crate::core::{Core, Unswept, decode_name, undecodable};
 use crate::error::{Error, Result};
@@ -305,20 +305,20 @@ fn note(core: &Core, name: &str, version: u64, damage: Option<Quarantine>) -> Re
     if damage.is_none() && core.quarantine(name, version)?.is_none() {
         return Ok(());
     }
-    // Nobody changes the name meanwhile.
+    // Nobody changes the name meanwhile; whoever would waits for this, and so for no sync.
     let _figures = core.figures.lock();
     if core.record(name)?.is_none_or(|record| record.version != version) {
         return Ok(());
     }
+    let mut batch = WriteBatch::new();
     match damage {
         Some(damage) => {
             core.has_quarantined.store(true, Ordering::Release);
-            core.catalogue.put(&quarantine_key, &damage.encode())?;
+            batch.put(quarantine_key, damage.encode())?;
         }
-        None => {
-            core.catalogue.delete(&quarantine_key)?;
-        }
+        None => batch.delete(quarantine_key)?,
     }
+    core.catalogue.write(batch, Some(core.options.unwaited()))?;
     Ok(())
 }
 
