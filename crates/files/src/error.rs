@@ -65,7 +65,7 @@ pub enum Error {
         /// What was found there.
         what: String,
     },
-    /// The directory holds no file store, or one of a newer format, or its description is damaged.
+    /// The directory holds no file store, or its description is damaged.
     NotAStore {
         /// The directory.
         path: PathBuf,

@@ -112,18 +112,18 @@ impl Superblock {
         let mut problem = Error::NotAStore { path: dir.to_owned(), what };
         for name in NAMES {
             match find_copy(fs, dir, name) {
-                Ok(Some(Ok(superblock)))
+                Found::Sound(superblock)
                     if found.as_ref().is_none_or(|f| f.changes <= superblock.changes) =>
                 {
                     found = Some(superblock);
                 }
-                Ok(Some(Ok(_)) | None) => {}
-                Err(newer @ Error::NotAStore { .. }) => return Err(newer),
-                Err(error) => problem = error,
+                Found::Sound(_) | Found::Absent => {}
+                Found::Newer(version) => return Err(newer(dir, name, version)),
+                Found::Unread(error) => problem = error,
                 // What could not be read may be sound.
-                Ok(Some(Err(_))) if matches!(problem, Error::Engine(_)) => {}
-                Ok(Some(Err(what))) => {
-                    let what = format!("{name}: {what}");
+                Found::Damaged if matches!(problem, Error::Engine(_)) => {}
+                Found::Damaged => {
+                    let what = format!("{name}: it is damaged");
                     problem = Error::NotAStore { path: dir.to_owned(), what };
                 }
             }
@@ -159,20 +159,20 @@ impl Superblock {
     /// done, it is an error.
     pub(crate) fn put_in_step(&self, fs: &dyn FileSystem, dir: &Path) -> Result<Vec<String>> {
         let copies = NAMES.map(|name| (name, find_copy(fs, dir, name)));
-        let says_this = |copy: &Found| matches!(copy, Ok(Some(Ok(copy))) if copy == self);
+        let says_this = |copy: &Found| matches!(copy, Found::Sound(copy) if copy == self);
         let is_one_left = copies.iter().any(|(_, copy)| says_this(copy));
         let mut told = Vec::new();
         for (name, copy) in copies.into_iter().filter(|(_, copy)| !says_this(copy)) {
             let (found, may_count) = match copy {
-                Ok(Some(Ok(copy))) if copy.changes > self.changes => {
+                Found::Sound(copy) if copy.changes > self.changes => {
                     let what = format!("{name} is newer and could not be read at first; try again");
                     return Err(Error::NotAStore { path: dir.to_owned(), what });
                 }
-                Err(newer @ Error::NotAStore { .. }) => return Err(newer),
-                Ok(Some(Ok(_))) => ("it is older".to_owned(), true),
-                Ok(Some(Err(what))) => (what, false),
-                Ok(None) => ("it is missing".to_owned(), false),
-                Err(error) => (error.to_string(), true),
+                Found::Newer(version) => return Err(newer(dir, name, version)),
+                Found::Sound(_) => ("it is older".to_owned(), true),
+                Found::Damaged => ("it is damaged".to_owned(), false),
+                Found::Absent => ("it is missing".to_owned(), false),
+                Found::Unread(error) => (error.to_string(), true),
             };
             let became = match self.write_copy(fs, dir, name) {
                 Ok(()) => "it was written anew".to_owned(),
@@ -210,19 +210,27 @@ impl Superblock {
     }
 }
 
-/// What a copy says, if there is one, or what is wrong with it. `NotAStore` of one that has a newer format.
-type Found = Result<Option<Result<Superblock, String>>>;
+/// What was found of a copy.
+enum Found {
+    Sound(Superblock),
+    Absent,
+    Damaged,
+    /// It has this format version.
+    Newer(u32),
+    Unread(Error),
+}
 
 fn find_copy(fs: &dyn FileSystem, dir: &Path, name: &str) -> Found {
-    match read_copy(fs, &dir.join(name))?.map(|bytes| decode(&bytes)) {
-        Some(Err(Unsound::Newer(version))) => {
-            let what = format!("{name}: format {version} is newer than {FORMAT_VERSION}");
-            Err(Error::NotAStore { path: dir.to_owned(), what })
-        }
-        Some(Err(Unsound::Damaged)) => Ok(Some(Err("it is damaged".to_owned()))),
-        Some(Ok(superblock)) => Ok(Some(Ok(superblock))),
-        None => Ok(None),
+    match read_copy(fs, &dir.join(name)) {
+        Ok(Some(bytes)) => decode(&bytes),
+        Ok(None) => Found::Absent,
+        Err(error) => Found::Unread(error),
     }
+}
+
+/// Refuses a copy of a newer format.
+fn newer(dir: &Path, name: &str, version: u32) -> Error {
+    Error::Engine(tallybook::Error::NewerFormat { file: dir.join(name), version })
 }
 
 fn remove_copy(fs: &dyn FileSystem, dir: &Path, name: &str) -> std::io::Result<()> {
@@ -242,27 +250,19 @@ fn read_copy(fs: &dyn FileSystem, path: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Why a copy says nothing.
-#[derive(Debug, PartialEq, Eq)]
-enum Unsound {
-    Damaged,
-    /// It has this format version.
-    Newer(u32),
-}
-
-fn decode(bytes: &[u8]) -> Result<Superblock, Unsound> {
-    let (body, checksum) = bytes.split_last_chunk::<4>().ok_or(Unsound::Damaged)?;
+fn decode(bytes: &[u8]) -> Found {
+    let Some((body, checksum)) = bytes.split_last_chunk::<4>() else { return Found::Damaged };
     if u32::from_le_bytes(*checksum) != checksum::crc32c(body) {
-        return Err(Unsound::Damaged);
+        return Found::Damaged;
     }
     let mut fields = Decoder::new(body);
     if fields.take(MAGIC.len()) != Some(MAGIC) {
-        return Err(Unsound::Damaged);
+        return Found::Damaged;
     }
     match fields.u32() {
-        Some(FORMAT_VERSION) => decode_fields(&mut fields).ok_or(Unsound::Damaged),
-        Some(newer) if newer > FORMAT_VERSION => Err(Unsound::Newer(newer)),
-        _ => Err(Unsound::Damaged),
+        Some(FORMAT_VERSION) => decode_fields(&mut fields).map_or(Found::Damaged, Found::Sound),
+        Some(newer) if newer > FORMAT_VERSION => Found::Newer(newer),
+        _ => Found::Damaged,
     }
 }
 
@@ -320,11 +320,11 @@ mod tests {
     #[test]
     fn a_flipped_bit_anywhere_is_found() {
         let bytes = superblock().encode();
-        assert_eq!(decode(&bytes), Ok(superblock()));
+        assert!(matches!(decode(&bytes), Found::Sound(sound) if sound == superblock()));
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            assert!(decode(&damaged).is_err(), "byte {at}");
+            assert!(matches!(decode(&damaged), Found::Damaged), "byte {at}");
         }
     }
 
@@ -413,7 +413,11 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_told_from_damage() {
-        assert_eq!(decode(&of_newer_format()), Err(Unsound::Newer(2)));
+        assert!(matches!(decode(&of_newer_format()), Found::Newer(2)));
+    }
+
+    fn is_newer<T>(refused: &Result<T>) -> bool {
+        matches!(refused, Err(Error::Engine(tallybook::Error::NewerFormat { version: 2, .. })))
     }
 
     /// It was taken for damaged, and lost to what an older release knew.
@@ -426,9 +430,9 @@ mod tests {
             superblock().write(&fs, dir).unwrap();
             fs.open(&dir.join(name)).unwrap().write_all_at(&of_newer_format(), 0).unwrap();
             let read = Superblock::read(&fs, dir);
-            assert!(matches!(read, Err(Error::NotAStore { .. })), "{name}: {read:?}");
+            assert!(is_newer(&read), "{name}: {read:?}");
             let put = superblock().put_in_step(&fs, dir);
-            assert!(matches!(put, Err(Error::NotAStore { .. })), "{name}: {put:?}");
+            assert!(is_newer(&put), "{name}: {put:?}");
             assert_eq!(read_copy(&fs, &dir.join(name)).unwrap(), Some(of_newer_format()));
         }
     }

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use tallybook::checksum;
 use tallybook::coding::{put_bytes, put_varint};
 use tallybook::vfs::MemoryFileSystem;
-use tallybook_files::ReferenceId;
 use tallybook_files::key_layout::{self, parse_chunk, parse_entry};
 use tallybook_files::record::{
     CatalogueIdentity, Content, ContentId, Extent, FileRecord, Identity, Quarantine, decode_entry,
     decode_numbers, decode_shares, encode_entry, encode_numbers, encode_shares,
 };
 use tallybook_files::superblock::Superblock;
+use tallybook_files::{Error, ReferenceId};
 
 use crate::disk;
 use crate::input::{Input, part};
@@ -100,7 +100,7 @@ pub(crate) fn superblock(data: &[u8]) -> bool {
     let found = match Superblock::read(&fs, disk::dir()) {
         Ok(found) => found,
         Err(error) => {
-            let is_newer = error.to_string().contains("is newer than");
+            let is_newer = matches!(error, Error::Engine(tallybook::Error::NewerFormat { .. }));
             assert!(flags & 2 == 0 || is_newer, "a sound copy is enough, but beside a newer one");
             return false;
         }
