@@ -1,7 +1,8 @@
 //! What a request says must hold, whatever it asks: whose the buckets are, and of what else a write may be of
-//! nothing but what was meant. What can't be compared is refused, or the write would be done though it doesn't hold.
+//! nothing but what was meant. What can't be compared is refused, or the write would be done though it doesn't hold;
+//! so are headers whose words would be passed over, as they aren't ASCII.
 
-use hyper::http::HeaderValue;
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
 
 use super::buckets::OWNER;
@@ -17,6 +18,24 @@ const NOT_COMPARED: [&str; 3] =
 /// That what is deleted has a size or a time that a header names.
 const UNCOMPARED: Refusal =
     Refusal::not_implemented("Headers of size and time are not compared; If-Match is.");
+
+const NOT_ASCII: Refusal = Refusal::bad_request(
+    "InvalidArgument",
+    "A header that is compared has bytes that aren't ASCII.",
+);
+
+/// Refuses headers whose words are compared, here or by `s3s`, and aren't ASCII: what one of the two doesn't read,
+/// the other may.
+pub(crate) fn check_ascii(headers: &HeaderMap) -> Result<(), Refusal> {
+    let is_compared = |name: &str| match name {
+        "authorization" | "content-encoding" | "content-md5" => true,
+        _ => name.starts_with("x-amz-") && !name.starts_with("x-amz-meta-"),
+    };
+    let is_read = |(name, value): (&HeaderName, &HeaderValue)| {
+        value.as_bytes().is_ascii() || !is_compared(name.as_str())
+    };
+    if headers.iter().all(is_read) { Ok(()) } else { Err(NOT_ASCII) }
+}
 
 /// Refuses a request that expects another owner, and one of which a guard can't be compared. Empty headers ask for
 /// nothing.
@@ -35,9 +54,28 @@ pub(crate) fn check_guards(headers: &HeaderMap) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use hyper::header::HeaderName;
-
     use super::*;
+
+    /// What isn't ASCII was none here: an MD5 wasn't compared, and frames became part of the object.
+    #[test]
+    fn headers_that_are_compared_are_ascii() {
+        let check = |name: &'static str, values: &[&[u8]]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                let value = HeaderValue::from_bytes(value).unwrap();
+                headers.append(HeaderName::from_static(name), value);
+            }
+            check_ascii(&headers).map_err(|refusal| refusal.status.as_u16())
+        };
+        for name in ["authorization", "content-encoding", "content-md5", "x-amz-acl"] {
+            assert_eq!(check(name, &[b"plain\t"]), Ok(()), "{name}");
+            assert_eq!(check(name, &["\u{e9}".as_bytes()]), Err(400), "{name}");
+            assert_eq!(check(name, &[b"plain", b"\xff"]), Err(400), "{name}");
+        }
+        for name in ["x-amz-meta-colour", "content-type", "content-disposition"] {
+            assert_eq!(check(name, &["\u{e9}".as_bytes()]), Ok(()), "{name}");
+        }
+    }
 
     /// They were passed over: what was expected to be another's, or of another size, was deleted.
     #[test]

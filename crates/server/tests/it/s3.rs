@@ -205,6 +205,18 @@ fn forms_old_signatures_and_unsigned_frames_are_refused() {
     door.status("PUT", "/bucket", b"");
     let form = "Content-Type: multipart/form-data; boundary=x";
     assert_eq!(door.ask("POST", "/bucket", &[form], &[0; 100_000]).0, 501);
+    // `s3s` reads the header as UTF-8, and what stands behind it isn't always ASCII.
+    let field = "\r\nContent-Disposition: form-data; name=";
+    let whole = format!(
+        "--x{field}\"key\"\r\n\r\nk\r\n--x{field}\"file\"; filename=\"f\"\r\n\r\nvalue\r\n--x--\r\n"
+    );
+    for form in [form, "Content-Type: Multipart/Form-Data; boundary=x; a=\"\u{e9}\""] {
+        assert_eq!(door.ask("POST", "/bucket", &[form], whole.as_bytes()).0, 501, "{form}");
+        assert_eq!(door.status("GET", "/bucket/k", b""), 404, "{form}");
+    }
+    let md5 = "Content-MD5: \u{e9}";
+    let named = b"<Delete><Object><Key>k</Key></Object></Delete>";
+    assert_eq!(door.ask("POST", "/bucket?delete", &[md5], named).0, 400);
     assert_eq!(door.ask("GET", "/bucket", &["Authorization: AWS a:b"], b"").0, 501);
     assert_eq!(door.status("GET", "/bucket?AWSAccessKeyId=a&Signature=b&Expires=1", b""), 501);
     for header in [
