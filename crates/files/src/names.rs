@@ -119,7 +119,13 @@ impl Core {
         let mut change = Change::begin(self)?;
         let old = self.record(name)?;
         check_condition(options.condition, old.as_ref().map(|old| old.version))?;
-        let Some(old) = old else { return Ok(Ok(false)) };
+        let Some(old) = old else {
+            drop(change);
+            drop(held);
+            // Who took it away may still wait for the sync, or have been told that it failed.
+            self.finish(durability, &[])?;
+            return Ok(Ok(false));
+        };
         change.remove(name, &old)?;
         change.use_reserve();
         change.commit(durability)?;

@@ -14,8 +14,8 @@ use tallybook::vfs::{
 use tallybook::{Resources, ScanOptions, Store};
 use tallybook_files::record::{ContentId, FileRecord};
 use tallybook_files::{
-    CopyOptions, CreateOptions, Durability, FileStore, OpenOptions, RepairOptions, VerifyOptions,
-    WriteOptions, key_layout, resource_options,
+    CopyOptions, CreateOptions, Durability, FileStore, OpenOptions, RepairOptions, UnlinkOptions,
+    VerifyOptions, WriteOptions, key_layout, resource_options,
 };
 
 use crate::failing_bucket::{chunk_count, name_in};
@@ -530,4 +530,32 @@ fn a_bucket_that_could_not_be_synced_when_it_was_to_be_closed_is_not_said_to_be(
     for closes in [false, true] {
         assert!((1..100).filter(|&ordinal| fires(ordinal, closes)).count() > 0);
     }
+}
+
+/// Who asked again was told that the file was gone, though the sync that this waited for had failed, or was still to
+/// come: after a power loss it was there.
+#[test]
+fn a_name_that_is_gone_is_told_when_that_is_durable() {
+    let memory = MemoryFileSystem::new();
+    let fs = FaultyFileSystem::new(Arc::new(memory.clone()));
+    let options = OpenOptions { durability: Durability::Sync, ..OpenOptions::default() };
+    let store =
+        FileStore::create_with(memory_dir(), one_bucket(), options, inline(fs.clone())).unwrap();
+    let is_gone = || {
+        let left = reopen(&memory.image().crash(CrashMode::LoseUnsynced, 0)).unwrap();
+        left.stat("file").unwrap().is_none()
+    };
+    let unlink = |durability| {
+        let options = UnlinkOptions { durability, ..UnlinkOptions::default() };
+        store.unlink("file", options)
+    };
+    // As while another waits for its sync.
+    write(&store, "file", b"bytes");
+    assert!(unlink(Some(Durability::Os)).unwrap() && !is_gone());
+    assert!(!unlink(None).unwrap() && is_gone());
+
+    write(&store, "file", b"bytes");
+    fs.fail_at(0, Fault::errno(28).class(OperationClass::Syncs).sticky());
+    assert!(unlink(None).is_err() && store.stat("file").unwrap().is_none() && !is_gone());
+    assert!(unlink(None).is_err());
 }
