@@ -17,6 +17,7 @@ use crate::core::{Core, decode_known_shares, undecodable};
 use crate::error::{Error, Result};
 use crate::figures::Figures;
 use crate::key_layout::{self, key, of_version};
+use crate::placement::check_name;
 use crate::record::{Content, ContentId, FileRecord, encode_entry, encode_shares};
 
 /// A change that is being put together. Nobody else changes names meanwhile.
@@ -42,6 +43,16 @@ type PreparedEntry = (u64, Bucket, Vec<u8>, Vec<u8>);
 pub(crate) fn check_condition(condition: Option<Condition>, current: Option<u64>) -> Result<()> {
     let holds = condition.is_none_or(|condition| condition.holds(current));
     if holds { Ok(()) } else { Err(Error::Conflict { current }) }
+}
+
+/// Refuses to unlink a name in the same change that is of it.
+pub(crate) fn check_unlinks(unlinks: Option<&str>, names: &[&str]) -> Result<()> {
+    let Some(unlinked) = unlinks else { return Ok(()) };
+    check_name(unlinked)?;
+    match names.contains(&unlinked) {
+        true => Err(Error::InvalidArgument("a name is unlinked beside itself".to_owned())),
+        false => Ok(()),
+    }
 }
 
 /// The value of a key that says which entry of which bucket is meant.
@@ -129,6 +140,16 @@ impl<'a> Change<'a> {
             self.batch.put(key(key_layout::UNLINKED, name.as_bytes()), vec![1])?;
         }
         self.release(name, old)
+    }
+
+    /// Has the name stand for nothing that is unlinked beside, if it stands for anything. Requires: the change is
+    /// of no name that `check_unlinks` wasn't told of.
+    pub(crate) fn remove_beside(&mut self, unlinks: Option<&str>) -> Result<()> {
+        let Some(name) = unlinks else { return Ok(()) };
+        match self.core.record(name)? {
+            Some(old) => self.remove(name, &old),
+            None => Ok(()),
+        }
     }
 
     /// Lets the change be made on a full disk: it frees more than it takes.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tallybook::{Durability, ScanOptions};
 
-use crate::change::{Change, check_condition};
+use crate::change::{Change, check_condition, check_unlinks};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::key_layout::{self, key};
@@ -144,6 +144,7 @@ impl Core {
     ) -> Result<Result<Stat, E>> {
         check_name(from)?;
         check_name(to)?;
+        check_unlinks(options.unlinks.as_deref(), &[from, to])?;
         self.check_open()?;
         if options.attributes.as_ref().is_some_and(|bytes| bytes.len() > ATTRIBUTES_BYTES_MAX) {
             let what = format!("attributes have at most {ATTRIBUTES_BYTES_MAX} bytes");
@@ -168,7 +169,8 @@ impl Core {
             let source = self.source_record(from, options)?;
             let old = self.record(to)?;
             check_condition(options.condition, old.as_ref().map(|old| old.version))?;
-            if from == to && options.attributes.is_none() {
+            let changes_nothing = options.attributes.is_none() && options.unlinks.is_none();
+            if from == to && changes_nothing {
                 return Ok(Ok(source.stat(to)));
             }
             let record = FileRecord {
@@ -182,6 +184,7 @@ impl Core {
             if moves && from != to {
                 change.remove(from, &source)?;
             }
+            change.remove_beside(options.unlinks.as_deref())?;
             change.commit(durability)?;
             drop(held);
             self.finish(durability, &[&bucket])?;

@@ -141,6 +141,8 @@ pub struct WriteOptions {
     pub md5: bool,
     /// What the MD5 must be, else the commit is refused; implies `md5`.
     pub md5_expected: Option<[u8; 16]>,
+    /// Another name that stands for nothing from the same step on; it need not be there.
+    pub unlinks: Option<String>,
 }
 
 /// How a file is read.
@@ -172,6 +174,8 @@ pub struct CopyOptions {
     pub source_condition: Option<Condition>,
     /// New attributes; `None` keeps those of the old name.
     pub attributes: Option<Bytes>,
+    /// Another name that stands for nothing from the same step on; it need not be there.
+    pub unlinks: Option<String>,
 }
 
 /// Which names a listing shows.

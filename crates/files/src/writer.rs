@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tallybook::Durability;
 
 use crate::buckets::Bucket;
-use crate::change::{Change, check_condition};
+use crate::change::{Change, check_condition, check_unlinks};
 use crate::core::{Core, holding_nothing};
 use crate::digest::{Hashing, emptied_of};
 use crate::error::{Error, Result};
@@ -49,6 +49,7 @@ impl Writer {
         check_name(name)?;
         core.check_open()?;
         check_attributes(&options.attributes)?;
+        check_unlinks(options.unlinks.as_deref(), &[name])?;
         if options.condition.is_some() {
             check_condition(options.condition, core.record(name)?.map(|record| record.version))?;
         }
@@ -216,6 +217,7 @@ impl Writer {
         let stat = record.stat(&self.name);
         change.finish_upload(self.id, content)?;
         change.set(&self.name, record, old.as_ref())?;
+        change.remove_beside(self.options.unlinks.as_deref())?;
         change.commit(durability)?;
         self.is_committed = true;
         Ok(stat)

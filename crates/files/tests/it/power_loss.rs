@@ -12,10 +12,10 @@ use tallybook::vfs::{
     CrashMode, FaultyFileSystem, FileSystem, MemoryFileSystem, MemoryImage, SystemClock,
 };
 use tallybook::{Resources, ScanOptions, Store};
-use tallybook_files::record::{ContentId, FileRecord};
+use tallybook_files::record::{ContentId, FileRecord, Stat};
 use tallybook_files::{
-    CopyOptions, CreateOptions, Durability, FileStore, OpenOptions, RepairOptions, UnlinkOptions,
-    VerifyOptions, WriteOptions, key_layout, resource_options,
+    CopyOptions, CreateOptions, Durability, Error, FileStore, OpenOptions, RepairOptions,
+    UnlinkOptions, VerifyOptions, WriteOptions, key_layout, resource_options,
 };
 
 use crate::failing_bucket::{chunk_count, name_in};
@@ -558,4 +558,43 @@ fn a_name_that_is_gone_is_told_when_that_is_durable() {
     fs.fail_at(0, Fault::errno(28).class(OperationClass::Syncs).sticky());
     assert!(unlink(None).is_err() && store.stat("file").unwrap().is_none() && !is_gone());
     assert!(unlink(None).is_err());
+}
+
+/// What a file was made of is told by another name, which goes in the step that makes it.
+#[test]
+fn a_name_is_given_and_another_unlinked_in_one_step() {
+    let unlinks = || Some("note".to_owned());
+    type Ask = fn(&FileStore, Option<String>) -> Result<Stat, Error>;
+    let asks: [Ask; 2] = [
+        |store, unlinks| {
+            store.write("file", b"bytes", WriteOptions { unlinks, ..Default::default() })
+        },
+        |store, unlinks| store.rename("part", "file", CopyOptions { unlinks, ..copy_at_sync() }),
+    ];
+    for ask in asks {
+        let fs = MemoryFileSystem::new();
+        let store = in_memory_at(Durability::Sync, &fs, one_bucket());
+        write(&store, "note", b"of the upload");
+        write(&store, "part", b"bytes");
+        let same = ask(&store, Some("file".to_owned()));
+        assert!(matches!(same, Err(Error::InvalidArgument(_))), "{same:?}");
+        let left = losses(&fs, || drop(ask(&store, unlinks()).unwrap()));
+        let mut seen = [0; 2];
+        for left in left {
+            let left = reopen(&left).unwrap();
+            let [file, note] = ["file", "note"].map(|name| left.stat(name).unwrap().is_some());
+            assert!(file != note, "{file} {note}");
+            seen[usize::from(file)] += 1;
+        }
+        assert!(seen.iter().all(|&count| count > 0), "{seen:?}");
+        // One that isn't there is no matter.
+        write(&store, "part", b"bytes");
+        ask(&store, unlinks()).unwrap();
+        store.reap().unwrap();
+        let files = store.list(Default::default()).unwrap().entries.len() as u64;
+        let totals = store.totals();
+        assert_eq!((totals.files, totals.dead_bytes), (files, 0));
+        assert_eq!(totals.live_bytes, files * 5);
+        assert_reads(&store, "file", b"bytes");
+    }
 }

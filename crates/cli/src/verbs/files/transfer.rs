@@ -35,7 +35,7 @@ pub(super) fn write(
         attributes: command.attributes.into(),
         size,
         md5: command.md5,
-        md5_expected: None,
+        ..WriteOptions::default()
     };
     let store = open_or_create(&arguments.data)?;
     let mut writer = store.writer(&command.name, write)?;
