@@ -102,7 +102,7 @@ impl Shelf {
         self.files.unlink_holding(&name, UnlinkOptions::default(), hold).map_err(failed)??;
         // Only their parts: there may be a bucket of that name again. What a kill leaves of them, the
         // sweeper takes.
-        ended.iter().try_for_each(|upload| self.unlink_all(&layout::parts(bucket, upload)))
+        ended.iter().try_for_each(|upload| self.unlink_parts(bucket, upload))
     }
 
     /// Takes the notes of a bucket's uploads away before the bucket, as none may be left of one that is gone;
@@ -114,9 +114,7 @@ impl Shelf {
             let durability = Some(Durability::Os);
             let options = UnlinkOptions { durability, ..UnlinkOptions::default() };
             self.files.unlink(entry.name(), options).map_err(failed)?;
-            let upload = &entry.name()[uploads.len()..];
-            self.forget_completed(upload);
-            ended.push(upload.to_owned());
+            ended.push(entry.name()[uploads.len()..].to_owned());
             Ok(())
         })?;
         Ok(ended)

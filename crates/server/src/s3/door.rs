@@ -105,11 +105,8 @@ impl Door {
         self.is_anonymous
     }
 
-    /// Sweeps now and each hour, until the sweeper is dropped. Requires: nothing is asked of it before.
+    /// Sweeps now and each hour, until the sweeper is dropped.
     pub(crate) fn keep_swept(self: &Arc<Self>) -> Result<Sweeper> {
-        if let Err(error) = self.shelf.find_completed() {
-            tracing::warn!(%error, "uploads that were completed before were not looked for");
-        }
         let door = self.clone();
         let is_stopped = Arc::new(AtomicBool::new(false));
         let told = is_stopped.clone();

@@ -1,7 +1,8 @@
 //! Expiry by prefix, and the sweep that carries it out.
 //!
-//! A sweep unlinks objects that are due by their bucket's rules, ends uploads that are stale or were completed,
-//! and takes parts whose upload is gone. An object is due at the first midnight (UTC) after so many days, as in S3.
+//! A sweep unlinks objects that are due by their bucket's rules, ends uploads that are stale unless they are being
+//! completed, and takes parts whose upload is gone. An object is due at the first midnight (UTC) after so many days,
+//! as in S3.
 //!
 //! Rules that were replaced, or whose bucket was, take nothing more. By those that came meanwhile the next sweep goes.
 
@@ -310,8 +311,7 @@ impl Sweep<'_> {
                 sweep.now_ms >= stat.written_at_ms.saturating_add(u64::from(days) * DAY_MS)
             };
             let upload = &stat.name[base.len()..];
-            let is_due_anyway = is_as_old_as(sweep.upload_days_max)
-                || sweep.shelf.is_made(&bucket.name, &key, upload);
+            let is_due_anyway = is_as_old_as(sweep.upload_days_max);
             let ends = |rule: &Rule| {
                 rule.is_enabled
                     && key.starts_with(&rule.prefix)
@@ -329,12 +329,14 @@ impl Sweep<'_> {
             if !is_due_anyway && !self.holds(bucket)? {
                 continue;
             }
+            // Its parts are read while it is completed.
+            let Some(_alone) = self.shelf.completing.try_alone(&upload) else { continue };
             self.shelf.end_upload_note(&bucket.name, &upload)?;
             self.swept.uploads += 1;
             // What a stop leaves of the parts, the next sweep takes.
             let parts = layout::parts(&bucket.name, &upload);
-            let ended =
-                self.each_file(&parts, |sweep, stat| sweep.shelf.unlink(&stat.name).map(|_| ()))?;
+            let ended = self
+                .each_file(&parts, |sweep, stat| sweep.shelf.unlink_part(&stat.name).map(|_| ()))?;
             if ended.is_break() {
                 return Ok(ended);
             }
@@ -360,7 +362,7 @@ impl Sweep<'_> {
             };
             last = Some((of, is_there));
             if !is_there {
-                sweep.swept.parts += u64::from(sweep.shelf.unlink(&stat.name)?);
+                sweep.swept.parts += u64::from(sweep.shelf.unlink_part(&stat.name)?);
             }
             Ok(())
         })

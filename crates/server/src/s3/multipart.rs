@@ -1,13 +1,12 @@
 //! Uploads in parts.
 //!
 //! 1. An upload is a note with the object's metadata; each part is a hidden file.
-//! 2. Completing (`completion`) writes the parts behind one another as the object, which shows in one step, then takes
-//!    the note away, then the parts. A single part only changes its name, where its bytes need not be read.
+//! 2. Completing (`completion`) writes the parts behind one another as the object. In one step the object shows and
+//!    the note is gone, so that nothing is made of the upload again; then the parts are taken away. A single part
+//!    only changes its name, where its bytes need not be read.
 //! 3. A kill before the object shows leaves the upload as it was, to be completed again; a kill after it
-//!    leaves parts whose note is gone, or a stale upload, which the sweeper takes.
-//! 4. An upload whose note was left is known in memory, at a start by its object, before anything can come
-//!    under the key: so nothing is made of it again, and the next sweep takes it.
-//! 5. The object knows the upload that it was made of, so that a client whose answer was lost may ask
+//!    leaves parts whose note is gone, which the sweeper takes.
+//! 4. The object knows the upload that it was made of, so that a client whose answer was lost may ask
 //!    again: as long as the object is there, the answer is the same.
 //!
 //! A file's chunks are all of one length but the last, so parts can't be joined without being written
@@ -337,27 +336,10 @@ impl Shelf {
         self.end_upload(&input.bucket, &input.upload_id)
     }
 
-    /// Finds the uploads whose object was made before a kill, as that object tells. Requires: nothing was put
-    /// under its key since.
-    pub(crate) fn find_completed(&self) -> S3Result<()> {
-        self.each(layout::UPLOADS, None, |entry| {
-            let of = entry.name()[layout::UPLOADS.len()..].split_once('/');
-            let (ListEntry::File(stat), Some((bucket, upload))) = (&entry, of) else {
-                return Ok(());
-            };
-            // One that is damaged stands in no other's way; nothing can be made of it.
-            let Ok(meta) = decode::<ObjectMeta>(&stat.attributes) else { return Ok(()) };
-            if self.is_made(bucket, &meta.key, upload) {
-                self.set_completed(upload);
-            }
-            Ok(())
-        })
-    }
-
     /// Takes an upload away: the note first, under the gate, so that no part comes after it.
     pub(crate) fn end_upload(&self, bucket: &str, upload: &str) -> S3Result<()> {
         self.end_upload_note(bucket, upload)?;
-        self.unlink_all(&layout::parts(bucket, upload))
+        self.unlink_parts(bucket, upload)
     }
 
     /// Takes an upload's note away, so that it has ended; its parts are to be taken next.
@@ -366,7 +348,6 @@ impl Shelf {
         let hold = || Ok::<_, Infallible>(self.gate.write());
         let Ok(_) =
             self.files.unlink_holding(&note, UnlinkOptions::default(), hold).map_err(failed)?;
-        self.forget_completed(upload);
         Ok(())
     }
 }

@@ -1,14 +1,14 @@
 //! The buckets and objects as files: what every operation does with the file store, blocking.
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use hyper::http::Extensions;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{RwLock, RwLockReadGuard};
 use s3s::{S3Result, s3_error};
 use tallybook_files::{
-    Condition, CopyOptions, Error, FileStore, ListEntry, ListOptions, Stat, UnlinkOptions,
+    Condition, CopyOptions, Durability, Error, FileStore, ListEntry, ListOptions, Stat,
+    UnlinkOptions,
 };
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -32,8 +32,6 @@ pub(crate) struct Shelf {
     pub(crate) gate: Arc<RwLock<()>>,
     /// Memory for bodies being received, and pages being sent: all there is, or what a client may have.
     pub(crate) memory: Arc<Quota>,
-    /// Uploads whose object was made and whose note is still there.
-    completed: Arc<Mutex<HashSet<String>>>,
     /// Uploads that are being completed.
     pub(super) completing: Arc<Completing>,
     /// What moves many bytes inside the store takes a turn, or there would be no thread for the rest.
@@ -44,28 +42,14 @@ impl Shelf {
     /// Requires: `pool_threads` is what each pool has on which its work is done.
     pub(crate) fn new(files: FileStore, memory: Arc<Quota>, pool_threads: usize) -> Shelf {
         let turns = Arc::new(Semaphore::new((pool_threads / 2).max(1)));
-        let (gate, completed, completing) = (Arc::default(), Arc::default(), Arc::default());
-        Shelf { files, gate, memory, completed, completing, turns }
+        let (gate, completing) = (Arc::default(), Arc::default());
+        Shelf { files, gate, memory, completing, turns }
     }
 
     /// The same, for a request that may have of the memory what its client may.
     pub(crate) fn for_client(&self, extensions: &Extensions) -> Shelf {
         let memory = extensions.get().unwrap_or(&self.memory).clone();
         Shelf { memory, ..self.clone() }
-    }
-
-    /// Notes that the object of this upload was made, so that nothing is made of it any more.
-    pub(crate) fn set_completed(&self, upload: &str) {
-        self.completed.lock().insert(upload.to_owned());
-    }
-
-    /// Forgets an upload whose note is gone.
-    pub(crate) fn forget_completed(&self, upload: &str) {
-        self.completed.lock().remove(upload);
-    }
-
-    pub(crate) fn is_completed(&self, upload: &str) -> bool {
-        self.completed.lock().contains(upload)
     }
 
     /// Does blocking work on the pool.
@@ -162,7 +146,7 @@ impl Shelf {
         Err(s3_error!(NoSuchKey, "The specified key does not exist."))
     }
 
-    /// `NoSuchUpload` unless there is this upload of this key, and it wasn't completed.
+    /// `NoSuchUpload` unless there is this upload of this key.
     pub(crate) fn need_upload(
         &self,
         bucket: &str,
@@ -173,20 +157,17 @@ impl Shelf {
         let is_id = upload.len() == 32 && upload.bytes().all(|byte| byte.is_ascii_hexdigit());
         let name = layout::upload(bucket, upload);
         let stat = if is_id { self.files.stat(&name).map_err(failed)? } else { None };
-        let stat = stat.filter(|_| !self.is_completed(upload)).ok_or_else(absent)?;
+        let stat = stat.ok_or_else(absent)?;
         let meta: ObjectMeta = decode(&stat.attributes)?;
         if meta.key == key { Ok((stat, meta)) } else { Err(absent()) }
     }
 
-    /// Whether the object of an upload was made: nothing but to take the upload away is left to do.
-    pub(crate) fn is_made(&self, bucket: &str, key: &str, upload: &str) -> bool {
-        let is_of = |object: &Object| object.meta.upload.as_deref() == Some(upload);
-        self.is_completed(upload)
-            || matches!(self.object(bucket, key), Ok(Some(object)) if is_of(&object))
-    }
-
-    pub(crate) fn unlink(&self, name: &str) -> S3Result<bool> {
-        self.files.unlink(name, UnlinkOptions::default()).map_err(failed)
+    /// Unlinks a part whose upload is gone. Nobody is told of it, so it waits for no sync: there may be 10,000,
+    /// and those that a power loss brings back the sweeper takes.
+    pub(crate) fn unlink_part(&self, name: &str) -> S3Result<bool> {
+        let durability = Some(Durability::Os);
+        let options = UnlinkOptions { durability, ..UnlinkOptions::default() };
+        self.files.unlink(name, options).map_err(failed)
     }
 
     /// Every entry with this prefix, page by page.
@@ -228,9 +209,10 @@ impl Shelf {
         }
     }
 
-    /// Unlinks everything with this prefix.
-    pub(crate) fn unlink_all(&self, prefix: &str) -> S3Result<()> {
-        self.each(prefix, None, |entry| self.unlink(entry.name()).map(|_| ()))
+    /// Unlinks the parts of an upload that is gone.
+    pub(crate) fn unlink_parts(&self, bucket: &str, upload: &str) -> S3Result<()> {
+        let parts = layout::parts(bucket, upload);
+        self.each(&parts, None, |entry| self.unlink_part(entry.name()).map(|_| ()))
     }
 }
 
@@ -277,7 +259,7 @@ mod tests {
     use tallybook::Resources;
     use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
     use tallybook::vfs::{ManualClock, MemoryFileSystem};
-    use tallybook_files::{CreateOptions, Durability, OpenOptions, resource_options};
+    use tallybook_files::{CreateOptions, OpenOptions, resource_options};
 
     use super::super::completion::tests::{UPLOAD, begin, completion};
     use super::super::meta::Rule;
@@ -349,14 +331,14 @@ mod tests {
             begin(&shelf, &[b"only"]);
         });
         for key in ["k", "copy"] {
-            assert!(shelf.unlink(&layout::object("b", key)).unwrap());
+            let unlinked = shelf.files.unlink(&layout::object("b", key), UnlinkOptions::default());
+            assert!(unlinked.unwrap());
         }
         shelf.delete_bucket("b").unwrap();
         assert!(shelf.files.stat(&layout::upload("b", UPLOAD)).unwrap().is_none());
         assert_eq!(fs.fired(), 0, "{:?}", fs.last_fired());
         // It would have been seen.
         let _gate = shelf.gate.read();
-        shelf.unlink_all("\0").unwrap();
         shelf.files.write("file", b"", tallybook_files::WriteOptions::default()).unwrap();
         assert!(fs.fired() > 0);
     }
