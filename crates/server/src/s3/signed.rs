@@ -21,11 +21,9 @@ const UNSIGNED_MD5: Refusal =
 /// say of themselves. None changes what is done.
 const NEVER_SIGNED: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-user-agent"];
 
-/// What a presigned URL has in its query of its signature and of the client, and what only asks for a checksum
-/// that is shown anyway.
-const NEVER_LIFTED: [&str; 10] = [
+/// What a presigned URL has in its query of its signature and of the client.
+const NEVER_LIFTED: [&str; 9] = [
     "x-amz-algorithm",
-    "x-amz-checksum-mode",
     "x-amz-content-sha256",
     "x-amz-credential",
     "x-amz-date",
@@ -255,8 +253,7 @@ mod tests {
         };
         let of_signature = "X-Amz-Signature=0&X-Amz-Date=1&X-Amz-SignedHeaders=host&X-Amz-Expires=9\
             &X-Amz-Algorithm=a&X-Amz-Credential=b&X-Amz-Security-Token=c&X-Amz-Content-Sha256=d\
-            &x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32&x-id=PutObject\
-            &X-Amz-Checksum-Mode=ENABLED";
+            &x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32&x-id=PutObject";
         assert_eq!(lift(&[], of_signature), Ok(HeaderMap::new()));
         let query =
             format!("{of_signature}&x-amz-%6Deta-colour=dark%20blue+&X-Amz-Acl=public-read");
@@ -318,12 +315,14 @@ mod tests {
     #[test]
     fn what_is_presigned_of_checksums_is_lifted_but_for_their_values() {
         let query = "X-Amz-Signature=0&x-amz-checksum-algorithm=SHA256&X-Amz-Checksum-Type=COMPOSITE\
-            &x-amz-checksum-sha256=a&x-amz-checksum-md5=b";
+            &x-amz-checksum-sha256=a&x-amz-checksum-md5=b&X-Amz-Checksum-Mode=ENABLED";
         let mut lifted = HeaderMap::new();
         lift_headers(&mut lifted, &Query::of(query).unwrap()).unwrap();
         let expected = [
             ("x-amz-checksum-algorithm", "SHA256"),
             ("x-amz-checksum-type", "COMPOSITE"),
+            // Who asks for them in a presigned read is shown them.
+            ("x-amz-checksum-mode", "ENABLED"),
             // Not known, so refused.
             ("x-amz-checksum-md5", "b"),
         ];
