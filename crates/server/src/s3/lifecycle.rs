@@ -22,8 +22,6 @@ use super::meta::{BucketMeta, Rule, decode, millis, timestamp};
 use super::shelf::Shelf;
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
-/// Most rules of a bucket, as in S3.
-const RULES_MAX: usize = 1000;
 
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -65,6 +63,14 @@ impl Rule {
             },
         };
         let expiration = rule.expiration.unwrap_or_default();
+        let times = [
+            expiration.days.is_some(),
+            expiration.date.is_some(),
+            expiration.expired_object_delete_marker == Some(true),
+        ];
+        if times.into_iter().filter(|is_there| *is_there).count() > 1 {
+            return Err(s3_error!(MalformedXML, "An Expiration has one of Days and Date."));
+        }
         let abort = rule.abort_incomplete_multipart_upload;
         let made = Rule {
             id: rule.id.unwrap_or_default(),
@@ -76,6 +82,13 @@ impl Rule {
             expire_at_ms: expiration.date.as_ref().map(millis),
             abort_upload_days: days(abort.and_then(|abort| abort.days_after_initiation))?,
         };
+        let is_sized = made.larger_than.is_some() || made.smaller_than.is_some();
+        if is_sized && made.abort_upload_days.is_some() {
+            return Err(s3_error!(
+                InvalidRequest,
+                "AbortIncompleteMultipartUpload cannot be specified with ObjectSize: an upload has none."
+            ));
+        }
         let acts = made.expire_days.is_some()
             || made.expire_at_ms.is_some()
             || made.abort_upload_days.is_some();
@@ -149,6 +162,9 @@ fn check_filter(rule: &LifecycleRule) -> S3Result<()> {
         filter.object_size_greater_than.is_some(),
         filter.object_size_less_than.is_some(),
     ];
+    if filter.and.as_ref().is_some_and(|and| *and == LifecycleRuleAndOperator::default()) {
+        return malformed("An And has members.");
+    }
     match members.into_iter().filter(|is_there| *is_there).count() {
         2.. => malformed("A Filter has one member; several are in an And."),
         1 if rule.prefix.is_some() => malformed("A rule has a Filter or a Prefix, not both."),
@@ -172,9 +188,6 @@ impl Shelf {
         let rules = configuration.map(|configuration| configuration.rules).unwrap_or_default();
         if rules.is_empty() {
             return Err(s3_error!(MalformedXML, "A configuration has at least one rule."));
-        }
-        if rules.len() > RULES_MAX {
-            return Err(s3_error!(InvalidRequest, "A bucket has at most 1,000 rules."));
         }
         let rules: Vec<Rule> = rules.into_iter().map(Rule::of).collect::<S3Result<_>>()?;
         self.set_bucket(bucket, |meta| meta.lifecycle.clone_from(&rules))

@@ -1,8 +1,9 @@
 //! The XML of a body, looked through as its bytes pass: what `s3s` would pass over or misread is refused, and what
 //! would become too much in memory.
 //!
-//! `s3s` drops CDATA sections, so that a prefix in one was none, and reads of a number the digits that it begins
-//! with, so that 1,000 days were one. What no document of S3 has, and what isn't a number in full, is refused here.
+//! `s3s` drops CDATA sections, so that a prefix in one was none, reads of a number the digits that it begins with,
+//! so that 1,000 days were one, and skips what stands beside the rules of a lifecycle, so that a rule whose name was
+//! written small was none. What no document of S3 has, and what isn't a number in full, is refused here.
 
 use super::refusal::Refusal;
 
@@ -19,33 +20,15 @@ const NUMBERS: [&[u8]; 6] = [
     b"Size",
 ];
 
-/// The elements of a lifecycle, also those that are refused later. `s3s` passes over any other, and a rule whose
-/// prefix it passed over is one for the whole bucket.
-const OF_LIFECYCLE: [&[u8]; 24] = [
-    b"AbortIncompleteMultipartUpload",
-    b"And",
-    b"Date",
-    b"Days",
-    b"DaysAfterInitiation",
-    b"Expiration",
-    b"ExpiredObjectDeleteMarker",
-    b"Filter",
-    b"ID",
-    b"Key",
-    b"LifecycleConfiguration",
-    b"NewerNoncurrentVersions",
-    b"NoncurrentDays",
-    b"NoncurrentVersionExpiration",
-    b"NoncurrentVersionTransition",
-    b"ObjectSizeGreaterThan",
-    b"ObjectSizeLessThan",
-    b"Prefix",
-    b"Rule",
-    b"Status",
-    b"StorageClass",
-    b"Tag",
-    b"Transition",
-    b"Value",
+/// The elements of which a list is made, and the most of them: each has far more bytes in memory than it may have in
+/// the document.
+const LISTED: [(&[u8], usize); 6] = [
+    (b"NoncurrentVersionTransition", 1000),
+    (b"Object", 1000),
+    (b"Part", 10_000),
+    (b"Rule", 1000),
+    (b"Tag", 1000),
+    (b"Transition", 1000),
 ];
 
 /// More bytes than any of these names has, and than any number.
@@ -57,16 +40,20 @@ const UNREAD: Refusal = Refusal::bad_request(
     "MalformedXML",
     "The XML may have no CDATA sections, document types and processing instructions.",
 );
-const UNKNOWN: Refusal =
-    Refusal::bad_request("MalformedXML", "The XML has an element that no lifecycle has.");
+const UNKNOWN: Refusal = Refusal::bad_request(
+    "MalformedXML",
+    "The XML has something else beside the rules of a lifecycle.",
+);
 const NO_NUMBER: Refusal =
     Refusal::bad_request("MalformedXML", "The XML has something else where a number belongs.");
 
 /// What of a document has passed.
 #[derive(Default)]
 pub(crate) struct Markup {
-    is_lifecycle: bool,
     tags: usize,
+    listed: [usize; LISTED.len()],
+    /// Where a lifecycle has nothing but rules: outside of each.
+    is_beside_rules: bool,
     at: At,
     /// The name of a tag, or the text of a number, as far as it has come.
     held: Vec<u8>,
@@ -89,11 +76,6 @@ enum At {
 }
 
 impl Markup {
-    /// Of a body that is the lifecycle of a bucket, which may have no other elements.
-    pub(crate) fn of_lifecycle() -> Markup {
-        Markup { is_lifecycle: true, ..Markup::default() }
-    }
-
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         bytes.iter().try_for_each(|&byte| self.take_one(byte))
     }
@@ -109,9 +91,14 @@ impl Markup {
             (At::Name, b'!') if self.held.is_empty() => At::Mark,
             // A declaration stands before all else.
             (At::Name, b'?') if self.held.is_empty() && self.tags > 1 => return Err(UNREAD),
+            // What ends an element is named with its slash.
+            (At::Name, b'/') if self.held.is_empty() => {
+                self.held.push(byte);
+                At::Name
+            }
             (At::Name, b'>' | b'/' | b' ' | b'\t' | b'\r' | b'\n') => {
                 let is_number = NUMBERS.contains(&&*self.held);
-                self.check_name()?;
+                self.take_name()?;
                 self.held.clear();
                 match (is_number, byte) {
                     (false, _) => At::Elsewhere,
@@ -120,7 +107,7 @@ impl Markup {
                 }
             }
             (At::Name, _) if self.held.len() == HELD_BYTES_MAX => {
-                self.check_name()?;
+                self.take_name()?;
                 At::Elsewhere
             }
             (At::Name, _) => {
@@ -138,11 +125,22 @@ impl Markup {
         Ok(())
     }
 
-    /// Refuses the name of an element that would be passed over. Tags that end one, and declarations, have none.
-    fn check_name(&self) -> Result<(), Refusal> {
-        let is_element = !self.held.is_empty() && self.held[0] != b'?';
-        let is_unknown = self.is_lifecycle && !OF_LIFECYCLE.contains(&&*self.held);
-        if is_element && is_unknown { Err(UNKNOWN) } else { Ok(()) }
+    /// Takes the name of a tag, of which as much is held as is of interest.
+    fn take_name(&mut self) -> Result<(), Refusal> {
+        if let Some(at) = LISTED.iter().position(|(name, _)| *name == &*self.held) {
+            self.listed[at] += 1;
+            if self.listed[at] > LISTED[at].1 {
+                return Err(TOO_MANY);
+            }
+        }
+        match &*self.held {
+            b"LifecycleConfiguration" | b"/Rule" => self.is_beside_rules = true,
+            b"Rule" => self.is_beside_rules = false,
+            [b'/' | b'?', ..] => {}
+            _ if self.is_beside_rules => return Err(UNKNOWN),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Begins a tag, which ends a number.
@@ -177,16 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifecycle_has_no_element_that_would_be_passed_over() {
-        let look = |document: &str| {
-            let look = |frame_bytes: usize| {
-                let mut markup = Markup::of_lifecycle();
-                document.as_bytes().chunks(frame_bytes).try_for_each(|frame| markup.take(frame))
-            };
-            let looked = look(document.len());
-            (1..10).for_each(|frame_bytes| assert_eq!(look(frame_bytes), looked, "{document}"));
-            looked
-        };
+    fn a_lifecycle_has_nothing_beside_its_rules() {
         let whole = "<?xml version=\"1.0\"?><LifecycleConfiguration xmlns=\"http://x/\"><!-- a --><Rule>\
                      <ID>a</ID><Filter><Prefix>logs/</Prefix></Filter><Status>Enabled</Status>\
                      <AbortIncompleteMultipartUpload><DaysAfterInitiation>3</DaysAfterInitiation>\
@@ -194,10 +183,14 @@ mod tests {
                      </LifecycleConfiguration>";
         assert_eq!(look(whole), Ok(()));
         let longest = format!("<{}>", "P".repeat(HELD_BYTES_MAX + 1));
-        for other in ["<prefix>logs/", "<Prefixes/>", "<s3:Prefix>", "<Prefix2 a=\"b\">", &longest]
-        {
-            assert_eq!(look(&whole.replace("<Prefix>logs/", other)), Err(UNKNOWN), "{other}");
+        for other in ["<rule>", "<Prefix/>", "<s3:Rule>", "<Rule2 a=\"b\">", "< Rule>", &longest] {
+            for place in ["<Rule>", "</LifecycleConfiguration>"] {
+                let document = whole.replace(place, &format!("{other}{place}"));
+                assert_eq!(look(&document), Err(UNKNOWN), "{document}");
+            }
         }
+        let two = whole.replace("</Rule>", "</Rule >\n<!-- b --><Rule a=\"b\"><ID>b</ID></Rule>");
+        assert_eq!(look(&two), Ok(()));
     }
 
     #[test]
@@ -261,7 +254,19 @@ mod tests {
         let part = format!("<Part><PartNumber>1</PartNumber><ETag>a</ETag>{checksums}</Part>");
         (0..10_000).for_each(|_| markup.take(part.as_bytes()).unwrap());
         let mut markup = Markup::default();
-        (0..200_000).for_each(|_| markup.take(b"<Part/>").unwrap());
-        assert_eq!(markup.take(b"<Part/>"), Err(TOO_MANY));
+        (0..200_000).for_each(|_| markup.take(b"<ETag/>").unwrap());
+        assert_eq!(markup.take(b"<ETag/>"), Err(TOO_MANY));
+    }
+
+    /// 200,000 parts of 7 bytes each became 32 MB, of which 3 were counted.
+    #[test]
+    fn elements_of_lists_are_counted() {
+        for (element, most) in [("Part", 10_000), ("Object", 1000), ("Rule", 1000), ("Tag", 1000)] {
+            for of in [format!("<{element}/>"), format!("<{element}\n></{element}>")] {
+                let mut markup = Markup::default();
+                (0..most).for_each(|_| markup.take(of.as_bytes()).unwrap());
+                assert_eq!(markup.take(of.as_bytes()), Err(TOO_MANY), "{of}");
+            }
+        }
     }
 }

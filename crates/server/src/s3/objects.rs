@@ -22,9 +22,6 @@ use super::receive::{Delivery, commit};
 use super::send::{Batch, Sending, read_batch};
 use super::shelf::Shelf;
 
-/// Most objects that one request deletes.
-const DELETES_MAX: usize = 1000;
-
 /// Refuses what an object can't be put with, nor a bucket be made with.
 pub(crate) fn refuse_unknown(headers: &HeaderMap) -> S3Result<()> {
     let has = |name: &str| headers.get(name).is_some_and(|value| !value.is_empty());
@@ -287,9 +284,6 @@ impl Shelf {
         input: DeleteObjectsInput,
     ) -> S3Result<DeleteObjectsOutput> {
         self.need_bucket(&input.bucket)?;
-        if input.delete.objects.len() > DELETES_MAX {
-            return Err(s3_error!(MalformedXML, "A request deletes at most 1,000 objects."));
-        }
         let is_quiet = input.delete.quiet == Some(true);
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         for named in input.delete.objects {

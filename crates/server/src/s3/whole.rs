@@ -58,13 +58,9 @@ impl Whole {
         // A checksum that comes with a completion is of the object.
         let is_of_object = is_post && has_key;
         let check = if is_of_object { None } else { Check::of(&request.headers, None)? };
-        let arguments = request.uri.query().unwrap_or("").split('&');
-        let is_lifecycle = arguments
-            .map(|argument| argument.split('=').next())
-            .any(|name| name == Some("lifecycle"));
         let mut whole = Whole {
             left: length,
-            markup: if is_lifecycle { Markup::of_lifecycle() } else { Markup::default() },
+            markup: Markup::default(),
             sha256: is_hash.then(|| (Sha256::new(), hash.to_ascii_lowercase())),
             md5: md5.map(|expected| (Md5::new(), expected)),
             check,

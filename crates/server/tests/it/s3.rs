@@ -218,6 +218,7 @@ fn forms_old_signatures_and_unsigned_frames_are_refused() {
     let named = b"<Delete><Object><Key>k</Key></Object></Delete>";
     assert_eq!(door.ask("POST", "/bucket?delete", &[md5], named).0, 400);
     assert_eq!(door.ask("GET", "/bucket", &["Authorization: AWS a:b"], b"").0, 501);
+    assert_eq!(door.ask("GET", "/bucket", &["Authorization: AWS \u{e9}:b"], b"").0, 400);
     assert_eq!(door.status("GET", "/bucket?AWSAccessKeyId=a&Signature=b&Expires=1", b""), 501);
     for header in [
         "Content-Encoding: aws-chunked",
@@ -362,15 +363,52 @@ fn lifecycle_whose_bounds_cannot_be_kept_is_refused_and_the_one_before_stays() {
         ),
         ("<Filter><Prefix/></Filter><Prefix>tmp/</Prefix>", "MalformedXML"),
         ("", "MalformedXML"),
+        // What ends uploads would do so whatever the size.
+        (
+            "<Filter><ObjectSizeGreaterThan>5</ObjectSizeGreaterThan></Filter>\
+             <AbortIncompleteMultipartUpload><DaysAfterInitiation>1</DaysAfterInitiation>\
+             </AbortIncompleteMultipartUpload>",
+            "InvalidRequest",
+        ),
+        ("<Filter><And/></Filter>", "MalformedXML"),
+        // Elements that are not known, however little is wrong with their names.
+        ("<Filter><prefix>logs/</prefix></Filter>", "MalformedXML"),
+        ("<Filter><s3:Prefix>logs/</s3:Prefix></Filter>", "MalformedXML"),
+        ("<Filter><And><Prefix/><Prefixes/></And></Filter>", "MalformedXML"),
+        ("<Filter/><prefix>logs/</prefix>", "MalformedXML"),
+        ("<Filter/><Expiration><days>1</days></Expiration>", "MalformedXML"),
     ] {
         let (status, said) = put(inside);
         assert!(status == 400 && said.contains(code), "{inside}: {status} {said}");
     }
-    for body in ["", "<LifecycleConfiguration/>"] {
-        let (status, _, said) = door.ask("PUT", "/bucket?lifecycle", &[], body.as_bytes());
-        let said = String::from_utf8(said).unwrap();
-        assert!(status == 400 && said.contains("MalformedXML"), "{body}: {status} {said}");
+    let rule = |time: &str| {
+        let filter = "<Rule><Status>Enabled</Status><Filter/>";
+        format!("{filter}<Expiration>{time}</Expiration></Rule>")
+    };
+    let (days, date) = ("<Days>1</Days>", "<Date>2099-01-01T00:00:00Z</Date>");
+    let marker = "<ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker>";
+    let small = rule(days).replace("Rule>", "rule>");
+    for rules in [
+        String::new(),
+        rule(&format!("{days}{date}")),
+        rule(&format!("{days}{marker}")),
+        format!("{}{small}", rule(days)),
+        format!("{small}{}", rule(days)),
+        rule(days).repeat(1001),
+    ] {
+        let body = match &*rules {
+            "" => String::new(),
+            rules => format!("<LifecycleConfiguration>{rules}</LifecycleConfiguration>"),
+        };
+        // The name of the sub-resource may be escaped.
+        for target in ["/bucket?lifecycle", "/bucket?%6Cifecycle"] {
+            let (status, _, said) = door.ask("PUT", target, &[], body.as_bytes());
+            let said = String::from_utf8(said).unwrap();
+            assert!(status == 400 && said.contains("MalformedXML"), "{body}: {status} {said}");
+        }
     }
+    let (status, _, said) = door.ask("PUT", "/bucket?lifecycle", &[], b"<LifecycleConfiguration/>");
+    assert!(status == 400 && String::from_utf8(said).unwrap().contains("MalformedXML"));
     assert_eq!(shown(), before);
     for inside in ["<Prefix>old/</Prefix>", "<Filter/>", "<Filter/><Prefix>old/</Prefix>"] {
         assert_eq!(put(inside).0, 200, "{inside}");
@@ -401,7 +439,8 @@ fn xml_that_would_be_misread_is_refused_and_nothing_is_done() {
     let before = shown();
     assert!(before.contains("<Prefix>tmp/</Prefix>") && before.contains("<Days>30</Days>"));
     let named = |key: &str| format!("<Delete><Object><Key>{key}</Key></Object></Delete>");
-    let many = format!("<Delete>{}</Delete>", "<Part/>".repeat(210_000));
+    let many = format!("<Delete>{}</Delete>", "<Key/>".repeat(210_000));
+    let objects = "<Object><Key>a</Key></Object>".repeat(1001);
     for (method, target, body) in [
         ("PUT", "/bucket?lifecycle", rules("<![CDATA[logs/]]>", "30")),
         ("PUT", "/bucket?lifecycle", rules("logs/", "1,000")),
@@ -409,6 +448,7 @@ fn xml_that_would_be_misread_is_refused_and_nothing_is_done() {
         ("POST", "/bucket?delete", named("a<![CDATA[b]]>")),
         ("POST", "/bucket?delete", format!("<!DOCTYPE Delete>{}", named("a"))),
         ("POST", "/bucket?delete", many),
+        ("POST", "/bucket?delete", format!("<Delete>{objects}</Delete>")),
     ] {
         let (status, _, said) = door.ask(method, target, &[], body.as_bytes());
         let said = String::from_utf8(said).unwrap();
