@@ -6,6 +6,8 @@
 //! again.
 
 #[cfg(test)]
+mod damage_tests;
+#[cfg(test)]
 mod stage_tests;
 mod table_search;
 mod state;
