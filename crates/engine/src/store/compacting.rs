@@ -34,7 +34,7 @@ const LOOKS: u32 = 16;
 pub(super) enum Compacted {
     /// Nothing was worth doing.
     Nothing,
-    /// A job was done. Of a manual compaction, the end of its slice.
+    /// A job was done. Of a manual compaction, up to where there is nothing left to do.
     Job(Option<Bytes>),
 }
 
@@ -78,7 +78,10 @@ impl Inner {
                     return Ok(Compacted::Nothing);
                 }
                 match self.merge(&merge, &snapshots, &mut trace) {
-                    Ok(()) => return Ok(Compacted::Job(merge.slice.end)),
+                    Ok(()) if merge.reason == Reason::Manual => {
+                        return Ok(Compacted::Job(merge.slice.end));
+                    }
+                    Ok(()) => {}
                     // What was left out of it is picked next.
                     Err(error) => self.avoid(&merge, error, options.unreadable)?,
                 }

@@ -78,6 +78,8 @@ pub enum Reason {
     Garbage,
     /// It was asked for.
     Manual,
+    /// A table reaches from what can't be read over what else is below it.
+    Damage,
 }
 
 /// Tables that get another place.
@@ -213,17 +215,10 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
-    /// The table, if it is in the run.
-    pub fn table_of<'v>(&self, run: &'v Run) -> Option<&'v LiveTable> {
-        run.tables.iter().find(|table| table.number == self.table).map(|table| &**table)
-    }
-
     /// Whether a version still shows what can't be read.
     pub fn is_in(&self, version: &Version) -> bool {
-        version
-            .runs()
-            .filter_map(|(_, run)| self.table_of(run))
-            .any(|table| table.smallest <= self.from)
+        let mut tables = version.tables();
+        tables.any(|(_, table)| table.number == self.table && table.smallest <= self.from)
     }
 }
 

@@ -462,7 +462,7 @@ fn what_is_tried_again_is_come_to_first() {
 
 #[test]
 fn runs_go_down_beside_older_ones_that_wait_for_what_can_not_be_read() {
-    let waiting = "L0 7 8:d>f-g\n L0 5 6:f-g\n L1 1 2:a-e";
+    let waiting = "L0 7 8:d>f-g\n L0 5 6:f-g\n L1 1 2:a-e 3:g-h";
     check(
         &format!("unreadable=6:f\n L0 11 12:a-b\n L0 9 10:a-c\n {waiting}"),
         "full L0/11:12 L0/9:10 L1/1:2 [a..e] to L1 1 bottom",
@@ -487,10 +487,58 @@ fn runs_above_what_can_not_be_read_are_merged_with_each_other() {
     check("unreadable=2:f\n L0 9 10:f-m 11:n-p\n L1 1 2:a>f-z", "nothing");
     // Of the same level, those that are newer.
     check(
-        &format!("unreadable=6:f\n {above}\n L0 5 6:a>f-z\n L1 1 2:a-e"),
+        &format!("unreadable=6:f\n {above}\n L0 5 6:a>f-z\n L1 1 2:a-e 3:y-z"),
         "full L0/9:10 L0/7:8 [f..m] to L0 7",
     );
-    check("unreadable=6:f\n L0 9 10:a>f-m\n L0 5 6:a>f-z\n L1 1 2:a-e", "nothing");
+    check("unreadable=6:f\n L0 9 10:a>f-m\n L0 5 6:a>f-z\n L1 1 2:a-e 3:y-z", "nothing");
+    // Above two of the bottom run.
+    check(
+        "unreadable=2:d unreadable=3:q\n L0 9 10:a>d-f 11:n>q-s\n L0 7 8:a>d-f 12:n>q-s\n \
+         L1 1 2:a>d-g 3:n>q-z",
+        "full L0/9:10,11 L0/7:8,12 [d..s] to L0 7",
+    );
+}
+
+/// Where a flush is one table, such tables held up every key to the right of the damage.
+#[test]
+fn a_table_that_reaches_beyond_what_can_not_be_read_is_cut() {
+    let below = "L1 1 2:a>d-g 3:h-z";
+    // The newest first: the older one is in the way of both.
+    let runs = "L0 9 10:a>d-z\n L0 7 8:b>d-y";
+    check(&format!("unreadable=2:d\n {runs}\n {below}"), "damage L0/9:10 [d..g] to L0 9");
+    let runs = "L0 9 12:d-g 10:g0-z\n L0 7 8:b>d-y";
+    check(&format!("unreadable=2:d\n {runs}\n {below}"), "damage L0/7:8 [d..g] to L0 7");
+    let runs = "L0 9 12:d-g 10:g0-z\n L0 7 13:d-g 8:g0-y";
+    let rest = "full L0/9:10 L0/7:8 L1/1:3 [g0..z] to L1 1 bottom";
+    check(&format!("unreadable=2:d\n {runs}\n {below}"), rest);
+    // What an older one holds there goes with it.
+    let runs = "L0 9 10:a>d-z\n L0 7 8:d-f 11:m-z";
+    check(&format!("unreadable=2:d\n {runs}\n {below}"), "damage L0/9:10 [d..g] to L0 9");
+    // First comes what is before the damage.
+    check(
+        "unreadable=2:d\n L0 9 10:c-z\n L0 7 8:b-y\n L1 1 2:a-g 3:h-z",
+        "full L0/9:10 L0/7:8 L1/1:2 [a..d) to L1 1 bottom",
+    );
+    // What no table of the sweep holds is not waited for by any.
+    let runs = "L0 9 10:a>d-z\n L0 7 8:a>d-y\n L1 5 6:b-c\n L2 1 2:a>d-g 3:h-z";
+    check(&format!("unreadable=2:d\n {runs}"), "full L0/9:10 L0/7:8 [d..z] to L1 5");
+}
+
+#[test]
+fn what_is_older_than_a_table_that_can_not_be_read_goes_down_without_it() {
+    let runs = "L0 11 12:a>d-k\n L0 9 10:a>d-z\n L0 7 8:d-f 13:m-z\n L1 1 2:a-e 3:h-z";
+    let older = "L0/7:8,13 L1/1:2,3 [a..z] to L1 1 bottom";
+    check(&format!("unreadable=10:d\n {runs}"), &format!("full {older}"));
+    check(&format!("idle runs=4 unreadable=10:d\n {runs}"), &format!("idle {older}"));
+    check(&format!("manual=.. unreadable=10:d\n {runs}"), &format!("manual {older}"));
+}
+
+#[test]
+fn what_can_not_be_read_is_in_the_way_of_jobs_that_take_its_table() {
+    check(
+        "unreadable=10:a\n L0 9 10:a-c 11:k-n\n L0 7 8:b-m",
+        "full L0/9:11 L0/7:8 [b..n] to L1 new bottom",
+    );
 }
 
 /// Each flush started the sweep over, and it never came to what lies behind the damage.
@@ -512,7 +560,7 @@ fn a_sweep_goes_on_behind_what_can_not_be_read() {
 
 #[test]
 fn a_sweep_between_two_tables_that_can_not_be_read_goes_on() {
-    let waiting = "L0 5 6:a>d-f 7:m>q-r\n L0 3 4:a>d-f 8:m>q-r\n L1 1 2:a>d-g 9:h-n 10:o-s";
+    let waiting = "L0 5 6:a>d-f 7:m>q-r\n L1 1 2:a>d-g 9:h-n 10:o-s";
     let newer = "L0 15 16:a>d-f 17:h>j-n\n L0 13 14:a>d-f 18:h>j-n";
     check(
         &format!("unreadable=2:d unreadable=10:q\n L0 20 21:a-z\n {newer}\n {waiting}"),
@@ -538,6 +586,20 @@ fn what_waits_for_what_can_not_be_read_has_nothing_merged_in_idle_time() {
         &format!("idle runs=4 unreadable=2:f\n L0 9 10:a-c{{b=40 e=40}}\n {below}"),
         "idle L0/9:10 L1/1:2 [a..f) to L1 1 bottom",
     );
+}
+
+#[test]
+fn what_lies_behind_what_can_not_be_read_is_merged_in_idle_time() {
+    let below = "L1 1 2:a>d-g 3:h-z";
+    check(
+        &format!("idle runs=4 unreadable=2:d\n L0 9 10:a>d-z\n {below}"),
+        "damage L0/9:10 [d..g] to L0 9",
+    );
+    check(
+        &format!("idle runs=4 unreadable=2:d\n L0 9 12:d-g 10:g0-z\n {below}"),
+        "idle L0/9:10 L1/1:3 [g0..z] to L1 1 bottom",
+    );
+    check(&format!("idle runs=4 unreadable=2:d\n L0 9 12:d-g\n {below}"), "nothing");
 }
 
 #[test]
@@ -713,5 +775,31 @@ fn a_manual_merge_skips_what_is_merged_already() {
     check(
         "manual=..\n L0 5 6:b-c\n L2 1 2:c-d 3:e-f",
         "manual L0/5:6 L2/1:2 [b..d] to L2 1 bottom",
+    );
+}
+
+#[test]
+fn a_manual_merge_goes_past_what_can_not_be_read() {
+    let check_from = |start: &str, runs: &str, expected: &str| {
+        check(&format!("manual={start}.. unreadable=2:d\n {runs}"), expected);
+    };
+    let before = "manual L0/9:10 L1/1:2 [a..d) to L1 1 bottom";
+    check_from("", "L0 9 10:a-z\n L1 1 2:a-g 3:h-z", before);
+    let cut = "damage L0/9:10 [d..g] to L0 9";
+    check_from("d", "L0 9 10:a>d-z\n L1 1 2:a>d-g 3:h-z", cut);
+    let behind = "manual L0/9:10 L1/1:3 [g0..z] to L1 1 bottom";
+    check_from("d", "L0 9 12:d-g 10:g0-z\n L1 1 2:a>d-g 3:h-z", behind);
+    check_from("d", "L0 9 12:d-g\n L1 1 2:a>d-g 3:h-z", "nothing");
+    // Nothing is cut for keys that weren't asked for.
+    check("manual=..g unreadable=2:d\n L0 9 10:a>d-z\n L1 1 2:a>d-g 3:h-z", "nothing");
+    // Older runs by themselves, up to where all go down together.
+    let runs = "L0 9 10:a>d-m 12:n-z\n L0 7 8:e-f 13:n-z\n L1 1 2:d-g 3:n-z";
+    check(
+        &format!("manual=.. unreadable=10:d\n {runs}"),
+        "manual L0/7:8 L1/1:2 [d..g] to L1 1 bottom",
+    );
+    check(
+        &format!("manual=n.. unreadable=10:d\n {runs}"),
+        "manual L0/9:12 L0/7:13 L1/1:3 [n..z] to L1 1 bottom",
     );
 }

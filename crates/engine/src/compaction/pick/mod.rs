@@ -13,10 +13,10 @@
 //!
 //! Each answer is one job of bounded size; the store applies it and asks again.
 //!
-//! No merge comes to what can't be read, and nothing else waits for it: full levels go down as far as they can,
-//! and what has to stay above a damaged table is merged with itself.
+//! No merge comes to what can't be read, and nothing else waits for it: `damage` says how.
 
 mod choice;
+mod damage;
 mod dead;
 mod slice;
 
@@ -32,6 +32,7 @@ use bytes::Bytes;
 pub use choice::{
     Choice, Drop, InFlight, Merge, MergeInput, Move, OutputRun, Reason, Slice, Unreadable,
 };
+use damage::Damage;
 use slice::{Source, Sweep, Target};
 
 use crate::key::SeqNo;
@@ -126,7 +127,8 @@ impl PickOptions<'_> {
 
 /// What to do next.
 pub fn pick(version: &Version, options: &PickOptions<'_>) -> Choice {
-    let picker = Picker { version, options };
+    let damage = Damage::find(version, options);
+    let picker = Picker { version, options, damage: &damage };
     let choice = match &options.manual {
         Some(range) => picker.manual(range),
         None => dead::dead_tables(version, options)
@@ -142,6 +144,7 @@ pub fn pick(version: &Version, options: &PickOptions<'_>) -> Choice {
 struct Picker<'v, 'o> {
     version: &'v Version,
     options: &'o PickOptions<'o>,
+    damage: &'o Damage<'v>,
 }
 
 impl<'v, 'o> Picker<'v, 'o> {
@@ -157,9 +160,13 @@ impl<'v, 'o> Picker<'v, 'o> {
                 return relabel;
             }
             let from = unfinished(runs, |at| self.down_a_level(level, &all[at..]));
-            let down = self.down_a_level(level, &all[from..]).first_job();
-            let job = down.or_else(|| self.above_damage(level, &runs[from..]));
-            if job.is_some() || self.options.unreadable.is_empty() {
+            let down = self.down_a_level(level, &all[from..]);
+            let job = down
+                .first_job()
+                .or_else(|| self.cut_behind_damage(&down, &Slice::default()))
+                .or_else(|| down.suffixes().skip(1).find_map(|older| older.first_job()))
+                .or_else(|| self.above_damage(level, &runs[from..]));
+            if job.is_some() || self.damage.unreadable.is_empty() {
                 return job;
             }
             // What is left of those waits for what can't be read. Once the newer ones fill the level by
@@ -215,26 +222,6 @@ impl<'v, 'o> Picker<'v, 'o> {
             target = Target::Run { level: level + 1, id: bottom[bottom.len() - 1].id };
         }
         self.sweep(sources, target, Reason::Full)
-    }
-
-    /// Where nothing of a level's runs can leave it for what can't be read: those above that are merged into the
-    /// oldest of them, so that they don't become ever more.
-    fn above_damage(&self, level: usize, runs: &'v [Run]) -> Option<Choice> {
-        let unreadable = self.options.unreadable;
-        if unreadable.is_empty() {
-            return None;
-        }
-        let is_damaged = |run: &Run| unreadable.iter().any(|one| one.table_of(run).is_some());
-        let damaged = runs.iter().position(is_damaged);
-        let runs = &runs[..damaged.unwrap_or(runs.len())];
-        let oldest = runs.last().filter(|_| self.has_many(level, runs))?;
-        let sweep_from = |at: usize| {
-            let runs = runs[at..].iter();
-            let sources = runs.map(|run| Source { level, run, leaves: run.id != oldest.id });
-            let target = Target::Run { level, id: oldest.id };
-            self.sweep(sources.collect(), target, Reason::Full)
-        };
-        sweep_from(unfinished(runs, sweep_from)).first_job()
     }
 
     /// The bottom run goes one level down when it outgrows its level, before anything is merged into
@@ -306,15 +293,19 @@ impl<'v, 'o> Picker<'v, 'o> {
         let figures = |run: &Run| (run.weight(), run.entries());
         let (mut upper, mut all, mut deletes_ranges) = ((0u64, 0u64), figures(bottom), false);
         let sweep = self.all_runs(Reason::Idle);
+        if let Some(cut) = self.cut_behind_damage(&sweep, &Slice::default()) {
+            return Some(cut);
+        }
         // What waits for what can't be read is no reason to merge what is little.
-        let waits = |run: &Run| {
+        let waits = |at: usize, run: &Run| {
             let starts = run.tables.iter().map(|table| table.smallest.clone());
-            !self.options.unreadable.is_empty() && sweep.opening(starts).is_none()
+            !self.damage.unreadable.is_empty() && sweep.suffix(at).opening(starts).is_none()
         };
-        for (_, run) in self.version.runs().filter(|(_, run)| run.id != bottom.id) {
+        let runs = self.version.runs().enumerate();
+        for (at, (_, run)) in runs.filter(|(_, (_, run))| run.id != bottom.id) {
             let (weight, entries) = figures(run);
             all = (all.0.saturating_add(weight), all.1.saturating_add(entries));
-            if !waits(run) {
+            if !waits(at, run) {
                 upper = (upper.0.saturating_add(weight), upper.1.saturating_add(entries));
                 let mut tables = run.tables.iter();
                 deletes_ranges |= tables.any(|table| table.properties.range_tombstones > 0);
@@ -325,7 +316,11 @@ impl<'v, 'o> Picker<'v, 'o> {
         if upper.1 == 0 && upper.0 == 0 || !weighs && !deletes_ranges {
             return None;
         }
-        let opening = sweep.opening(sweep.starts())?;
+        let begin = |sweep: Sweep<'v, 'o>| {
+            let opening = sweep.opening(sweep.starts())?;
+            Some((sweep, opening))
+        };
+        let (sweep, opening) = sweep.suffixes().find_map(begin)?;
         let hides_much = || {
             let share = IDLE_HIDDEN_SHARE;
             let little = Hidden { entries: all.1 / share, bytes: all.0 / share };
@@ -348,27 +343,43 @@ impl<'v, 'o> Picker<'v, 'o> {
 
     /// The first part of `range` that isn't merged to the bottom yet.
     fn manual(&self, range: &Slice) -> Option<Choice> {
-        let (level, bottom) = self.version.runs().next_back()?;
+        self.version.runs().next()?;
+        let all = self.all_runs(Reason::Manual);
+        if let Some(cut) = self.cut_behind_damage(&all, range) {
+            return Some(cut);
+        }
+        // Without newer runs that hold it up, only what lies before all that goes down with them.
+        let (mut end, mut first) = (range.end.clone(), None);
+        for sweep in all.suffixes() {
+            let sweep = Sweep { end: end.clone(), ..sweep };
+            if let Some(opening) = sweep.opening(self.manual_starts(&sweep, range)) {
+                end = Some(opening.start().clone());
+                first = Some((sweep, opening));
+            }
+        }
+        first.map(|(sweep, opening)| sweep.job_at(opening))
+    }
+
+    /// Where what isn't merged to the bottom yet begins in `range`, ascending.
+    fn manual_starts(&self, sweep: &Sweep<'v, 'o>, range: &Slice) -> impl Iterator<Item = Bytes> {
         let mut starts: Vec<Bytes> = Vec::new();
-        for (_, run) in self.version.runs() {
-            // A run of L0 is never the bottom run, even when there is nothing else.
-            let upper = level == 0 || run.id != bottom.id;
+        for &Source { run, leaves, .. } in &sweep.sources {
             let tables = range.tables(run).iter();
-            let wanted = tables.filter(|table| upper || dead::has_garbage(table, self.options));
+            let wanted = tables.filter(|table| leaves || dead::has_garbage(table, self.options));
             starts.extend(wanted.map(|table| match &range.start {
                 Some(start) => start.max(&table.smallest).clone(),
                 None => table.smallest.clone(),
             }));
         }
         starts.sort();
-        let sweep = self.all_runs(Reason::Manual);
-        Sweep { end: range.end.clone(), ..sweep }.job(starts.into_iter())
+        starts.into_iter()
     }
 
     /// All runs into the bottom run; into L1 when there are only runs of L0.
     fn all_runs(&self, reason: Reason) -> Sweep<'v, 'o> {
         let (deepest, bottom) = self.version.runs().next_back().expect("there is a run");
         let runs = self.version.runs();
+        // A run of L0 is never the bottom run, even when there is nothing else.
         let sources = runs.map(|(level, run)| Source {
             level,
             run,
@@ -404,15 +415,26 @@ impl<'v, 'o> Picker<'v, 'o> {
         if !dead::has_garbage(table, self.options) {
             return None;
         }
+        self.in_place(level, run, table, table.end(), Reason::Garbage)
+    }
+
+    /// A table in its place, up to `end`.
+    fn in_place(
+        &self,
+        level: usize,
+        run: &'v Run,
+        table: &TableMeta,
+        end: Bytes,
+        reason: Reason,
+    ) -> Option<Choice> {
         let source = Source { level, run, leaves: false };
-        let target = Target::Run { level, id: run.id };
-        let sweep = self.sweep(vec![source], target, Reason::Garbage);
-        Sweep { end: Some(table.end()), ..sweep }.job([table.smallest.clone()].into_iter())
+        let sweep = self.sweep(vec![source], Target::Run { level, id: run.id }, reason);
+        Sweep { end: Some(end), ..sweep }.job([table.smallest.clone()].into_iter())
     }
 
     fn sweep(&self, sources: Vec<Source<'v>>, target: Target, reason: Reason) -> Sweep<'v, 'o> {
-        let (version, options) = (self.version, self.options);
-        Sweep { version, options, sources, target, end: None, reason }
+        let &Picker { version, options, damage } = self;
+        Sweep { version, options, damage, sources, target, end: None, reason }
     }
 }
 
@@ -439,7 +461,7 @@ impl Sweep<'_, '_> {
 /// and wait until those are gone. Without this, each new run would start the sweep over, in jobs that leave many
 /// small runs. What waits for what can't be read lies further left as well, and so do clips of sweeps that ended:
 /// the sweep is at the rightmost clip that the oldest run has nothing to the left of.
-fn unfinished<'v, 'o>(runs: &[Run], sweep_from: impl Fn(usize) -> Sweep<'v, 'o>) -> usize {
+fn unfinished<'v: 'o, 'o>(runs: &[Run], sweep_from: impl Fn(usize) -> Sweep<'v, 'o>) -> usize {
     let tables = runs.iter().flat_map(|run| run.tables.iter());
     let clips = tables.filter(|table| table.is_clipped()).map(|table| &table.smallest);
     let mut clips: Vec<&Bytes> = clips.collect();
@@ -448,7 +470,8 @@ fn unfinished<'v, 'o>(runs: &[Run], sweep_from: impl Fn(usize) -> Sweep<'v, 'o>)
     let from = clips.into_iter().rev().find_map(|reached| {
         let newer = (0..runs.len()).rev().find(|&at| sweep_from(at).begins_before(reached));
         let from = newer.map_or(0, |at| at + 1);
-        (from < runs.len()).then_some(from)
+        // What is merged into the oldest of its own runs doesn't begin with that.
+        (from < runs.len() && sweep_from(from).sources[0].leaves).then_some(from)
     });
     from.unwrap_or(0)
 }

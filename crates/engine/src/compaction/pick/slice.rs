@@ -14,7 +14,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::PickOptions;
-use super::choice::{Choice, Merge, MergeInput, Move, OutputRun, Reason, Slice, Unreadable};
+use super::choice::{Choice, Merge, MergeInput, Move, OutputRun, Reason, Slice};
+use super::damage::{Damage, Damaged};
 use super::dead;
 use crate::version::{LiveTable, Run, Version};
 
@@ -49,6 +50,7 @@ impl Target {
 pub(super) struct Sweep<'v, 'o> {
     pub(super) version: &'v Version,
     pub(super) options: &'o PickOptions<'o>,
+    pub(super) damage: &'o Damage<'v>,
     /// Newest first, without a gap in age.
     pub(super) sources: Vec<Source<'v>>,
     pub(super) target: Target,
@@ -61,16 +63,6 @@ pub(super) struct Sweep<'v, 'o> {
 struct Taken {
     start: Option<Bytes>,
     end: Option<Bytes>,
-}
-
-/// What is in the way of jobs.
-struct Obstacles {
-    /// What running jobs have taken.
-    taken: Vec<Taken>,
-    /// Of tables, what can't be read: it may move, but not be merged.
-    unreadable: Vec<Taken>,
-    /// Where tables could not be read and are tried again: jobs end there, or begin.
-    retried: Vec<Bytes>,
 }
 
 /// Where a job may begin: steps 1 and 2.
@@ -87,9 +79,27 @@ impl Opening<'_> {
     pub(super) fn moves(&self) -> bool {
         !self.moved.is_empty()
     }
+
+    /// The key it begins at, of those that were asked for.
+    pub(super) fn start(&self) -> &Bytes {
+        &self.start
+    }
 }
 
-impl<'v> Sweep<'v, '_> {
+impl<'v, 'o> Sweep<'v, 'o> {
+    /// It without its newest sources: older runs go down by themselves.
+    pub(super) fn suffix(&self, at: usize) -> Sweep<'v, 'o> {
+        let sources = self.sources[at..].to_vec();
+        Sweep { sources, end: self.end.clone(), ..*self }
+    }
+
+    /// It, and where something can't be read then without ever more of its newest sources, which may reach from
+    /// there over what else the older ones hold.
+    pub(super) fn suffixes(&self) -> impl Iterator<Item = Sweep<'v, 'o>> {
+        let count = if self.damage.unreadable.is_empty() { 1 } else { self.sources.len() };
+        (0..count).map(|at| self.suffix(at))
+    }
+
     /// The job at the first of `starts` that isn't in the way of a running one.
     pub(super) fn job(&self, starts: impl Iterator<Item = Bytes>) -> Option<Choice> {
         self.opening(starts).map(|opening| self.job_at(opening))
@@ -97,24 +107,21 @@ impl<'v> Sweep<'v, '_> {
 
     /// Where the job at the first of `starts` that isn't in the way of a running one begins.
     pub(super) fn opening(&self, mut starts: impl Iterator<Item = Bytes>) -> Option<Opening<'v>> {
-        let (unreadable, retried) = (self.options.unreadable, self.options.retried);
-        let obstacles = Obstacles {
-            taken: self.taken(),
-            unreadable: self.unreadable(unreadable).collect(),
-            retried: self.unreadable(retried).filter_map(|taken| taken.start).collect(),
-        };
-        starts.find_map(|start| self.opening_at(start, &obstacles))
+        let taken = self.taken();
+        starts.find_map(|start| self.opening_at(start, &taken))
     }
 
-    fn opening_at(&self, start: Bytes, obstacles: &Obstacles) -> Option<Opening<'v>> {
+    fn opening_at(&self, start: Bytes, taken: &[Taken]) -> Option<Opening<'v>> {
         let (first, shares) = self.shares(&start);
-        let free = free_end(&first, &obstacles.taken)?;
+        let free = free_end(&first, taken)?;
         let moved = self.front(InOrder(shares.clone()), free.as_ref());
         let mut ends = vec![free, self.end.clone()];
         // What moves is not read.
         if moved.is_empty() {
-            ends.push(free_end(&first, &obstacles.unreadable)?);
-            ends.extend(obstacles.retried.iter().filter(|at| **at > start).cloned().map(Some));
+            let Damage { unreadable, retried } = self.damage;
+            // What is tried again is where a job ends, or begins.
+            let retried = self.met(&shares, retried).filter(|from| **from > start);
+            ends.extend(self.met(&shares, unreadable).chain(retried).cloned().map(Some));
         }
         let end = ends.into_iter().flatten().min();
         if end.as_ref().is_some_and(|end| *end <= start) {
@@ -123,21 +130,34 @@ impl<'v> Sweep<'v, '_> {
         Some(Opening { start, end, shares, moved })
     }
 
+    /// Of tables that a job takes: where those begin that are listed as damaged.
+    fn met<'a>(
+        &'a self,
+        shares: &'a [&'v [Arc<LiveTable>]],
+        listed: &'a [Damaged<'v>],
+    ) -> impl Iterator<Item = &'a Bytes> {
+        let is_met = move |one: &&Damaged<'v>| {
+            let mut shares = self.sources.iter().zip(shares);
+            shares.any(|(source, share)| {
+                let first = share.first().filter(|_| source.run.id == one.run);
+                first.is_some_and(|first| first.smallest <= one.table.smallest)
+            })
+        };
+        listed.iter().filter(is_met).map(|one| &one.from)
+    }
+
     /// Whether the newest of the runs has something to go that lies to the left of `key` and doesn't wait for
     /// what can't be read, or couldn't when it was last tried.
     pub(super) fn begins_before(&self, key: &Bytes) -> bool {
         let Source { run, leaves, .. } = self.sources[0];
-        if !leaves || run.tables[0].smallest >= *key {
-            return false;
-        }
-        let lists = [self.options.unreadable, self.options.retried];
-        let unreadable: Vec<_> =
-            lists.into_iter().flat_map(|listed| self.unreadable(listed)).collect();
-        let starts = run.tables.iter().map(|table| &table.smallest);
-        starts.take_while(|start| *start < key).any(|start| {
-            let (first, _) = self.shares(start);
-            free_end(&first, &unreadable).is_some_and(|end| end.is_none_or(|end| end > *start))
-        })
+        let Damage { unreadable, retried } = self.damage;
+        let mut starts = run.tables.iter().map(|table| &table.smallest).take_while(|at| *at < key);
+        leaves
+            && starts.any(|start| {
+                let (_, shares) = self.shares(start);
+                let mut met = self.met(&shares, unreadable).chain(self.met(&shares, retried));
+                met.all(|from| from > start)
+            })
     }
 
     /// The job that begins there: step 3, where tables don't move.
@@ -163,15 +183,6 @@ impl<'v> Sweep<'v, '_> {
             tables.chain([Taken { start, end }])
         })
         .collect()
-    }
-
-    /// Of the sources' tables, what can't be read of those that are listed.
-    fn unreadable(&self, listed: &[Unreadable]) -> impl Iterator<Item = Taken> {
-        let found = listed.iter().flat_map(|unreadable| {
-            let tables = self.sources.iter().filter_map(|source| unreadable.table_of(source.run));
-            tables.map(|table| (table, unreadable.from.clone().max(table.smallest.clone())))
-        });
-        found.map(|(table, from)| Taken { start: Some(from), end: Some(table.end()) })
     }
 
     /// The first key of all shares, and for each source the tables of its share: from `start` on, or

@@ -1,0 +1,98 @@
+//! What can't be read, and how what is around it goes on.
+//!
+//! A merge ends before what can't be read, and as tables are only ever clipped at their left end, none begins
+//! before the end of the table it is in. What newer runs hold of those keys has to stay above. Of the rest:
+//!
+//! 1. a newer table that begins there and reaches beyond is cut at that end: what it holds up to there becomes a
+//!    table of its own, so that all else goes down as ever;
+//! 2. where a newer table can't be cut, as it is the one that can't be read, older runs go down without it;
+//! 3. what has to stay is merged with itself once it is many runs.
+
+use bytes::Bytes;
+
+use super::choice::{Choice, Reason, Slice, Unreadable};
+use super::slice::{Source, Sweep, Target};
+use super::{PickOptions, Picker, unfinished};
+use crate::version::{LiveTable, Run, Version};
+
+/// A table that is listed as one that can't be read from some key on, in its place.
+#[derive(Debug)]
+pub(super) struct Damaged<'v> {
+    /// Id of its run.
+    pub(super) run: u64,
+    pub(super) table: &'v LiveTable,
+    /// Of the keys that it shows, the first that no merge may come to.
+    pub(super) from: Bytes,
+}
+
+/// What of a version is listed as damaged.
+#[derive(Debug)]
+pub(super) struct Damage<'v> {
+    /// What no merge may come to.
+    pub(super) unreadable: Vec<Damaged<'v>>,
+    /// What is tried again.
+    pub(super) retried: Vec<Damaged<'v>>,
+}
+
+impl<'v> Damage<'v> {
+    /// Finds what is listed.
+    pub(super) fn find(version: &'v Version, options: &PickOptions<'_>) -> Damage<'v> {
+        let find = |listed: &[Unreadable]| {
+            let mut found = Vec::new();
+            if listed.is_empty() {
+                return found;
+            }
+            for (_, run) in version.runs() {
+                for table in run.tables.iter() {
+                    let listed = listed.iter().filter(|one| one.table == table.number);
+                    let from = listed.map(|one| one.from.clone().max(table.smallest.clone()));
+                    found.extend(from.map(|from| Damaged { run: run.id, table, from }));
+                }
+            }
+            found
+        };
+        Damage { unreadable: find(options.unreadable), retried: find(options.retried) }
+    }
+}
+
+impl<'v, 'o> Picker<'v, 'o> {
+    /// Of a sweep's tables in `range`, one that begins where an older one can't be read and reaches beyond that:
+    /// what it holds up to there into a table of its own.
+    ///
+    /// The newest first: as long as an older one is left, nothing behind it goes down, and then all goes at once.
+    pub(super) fn cut_behind_damage(&self, sweep: &Sweep<'v, 'o>, range: &Slice) -> Option<Choice> {
+        let unreadable = &self.damage.unreadable;
+        let sources = sweep.sources.iter().enumerate();
+        sources.filter(|_| !unreadable.is_empty()).find_map(|(at, &Source { level, run, .. })| {
+            let is_older = |id: u64| sweep.sources[at + 1..].iter().any(|older| older.run.id == id);
+            unreadable.iter().filter(|damaged| is_older(damaged.run)).find_map(|damaged| {
+                let end = damaged.table.end();
+                let table = run.find(&end).filter(|table| table.smallest < end)?;
+                let is_wanted = range.overlaps(table)
+                    && range.end.as_ref().is_none_or(|range_end| end < *range_end);
+                let is_above = is_wanted && damaged.from <= table.smallest;
+                is_above.then(|| self.in_place(level, run, table, end, Reason::Damage))?
+            })
+        })
+    }
+
+    /// Where nothing of a level's runs can leave it for what can't be read: those above that are merged into the
+    /// oldest of them, so that they don't become ever more.
+    pub(super) fn above_damage(&self, level: usize, runs: &'v [Run]) -> Option<Choice> {
+        let unreadable = &self.damage.unreadable;
+        if unreadable.is_empty() {
+            return None;
+        }
+        let is_damaged = |run: &Run| unreadable.iter().any(|damaged| damaged.run == run.id);
+        let damaged = runs.iter().position(is_damaged);
+        let runs = &runs[..damaged.unwrap_or(runs.len())];
+        let oldest = runs.last().filter(|_| self.has_many(level, runs))?;
+        let sweep_from = |at: usize| {
+            let runs = runs[at..].iter();
+            let sources = runs.map(|run| Source { level, run, leaves: run.id != oldest.id });
+            let target = Target::Run { level, id: oldest.id };
+            self.sweep(sources.collect(), target, Reason::Full)
+        };
+        sweep_from(unfinished(runs, sweep_from)).first_job()
+    }
+}
