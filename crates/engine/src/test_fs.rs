@@ -25,6 +25,9 @@ struct TestFile {
     bytes: Mutex<Vec<u8>>,
     cold: AtomicBool,
     damaged_reads: AtomicU64,
+    /// Offset of a byte that can't be read, and one.
+    unreadable: AtomicU64,
+    failed_reads: AtomicU64,
 }
 
 impl TestFs {
@@ -53,6 +56,16 @@ impl TestFs {
     /// The next `count` reads of the file answer with a flipped bit.
     pub(crate) fn damage_reads(&self, path: &Path, count: u64) {
         self.file(path).unwrap().damaged_reads.store(count, Ordering::SeqCst);
+    }
+
+    /// Reads that take in this byte of the file fail from now on.
+    pub(crate) fn fail_reads_of(&self, path: &Path, offset: u64) {
+        self.file(path).unwrap().unreadable.store(offset + 1, Ordering::SeqCst);
+    }
+
+    /// How many reads of the file failed for that.
+    pub(crate) fn failed_reads(&self, path: &Path) -> u64 {
+        self.file(path).unwrap().failed_reads.load(Ordering::SeqCst)
     }
 
     fn file(&self, path: &Path) -> io::Result<Arc<TestFile>> {
@@ -109,6 +122,11 @@ impl File for TestFile {
         Ok(self.bytes.lock().len() as u64)
     }
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let unreadable = self.unreadable.load(Ordering::SeqCst);
+        if (offset + 1..=offset + buf.len() as u64).contains(&unreadable) {
+            self.failed_reads.fetch_add(1, Ordering::SeqCst);
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         let bytes = self.bytes.lock();
         let start = offset as usize;
         let from = bytes.get(start..start + buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?;

@@ -84,6 +84,8 @@ pub(super) struct Window {
     path: PathBuf,
     limit: u64,
     piece_bytes: u64,
+    /// Whether no more is read than is asked for, as something ahead can't be read.
+    reads_singly: bool,
     bytes: Vec<u8>,
     at: u64,
 }
@@ -96,6 +98,7 @@ impl Window {
             path: path.to_owned(),
             limit,
             piece_bytes: WINDOW_BYTES,
+            reads_singly: false,
             bytes: Vec::new(),
             at: 0,
         }
@@ -107,7 +110,9 @@ impl Window {
 
     /// At least one and at most `len` bytes at `offset`. Requires: `offset` below the limit.
     pub(super) fn some(&mut self, offset: u64, len: u64) -> Result<&[u8]> {
-        self.fill(offset, 1)?;
+        // Where no more is read than this, to the end of the page: it can be read, or can't, as a whole.
+        let page = LITTLE_BYTES - offset % LITTLE_BYTES;
+        self.fill(offset, len.min(page).min(self.limit - offset))?;
         let from = (offset - self.at) as usize;
         let until = self.bytes.len().min(from.saturating_add(len as usize));
         Ok(&self.bytes[from..until])
@@ -134,9 +139,15 @@ impl Window {
         if held.contains(&offset) && offset + len <= held.end {
             return Ok(());
         }
-        let wanted = self.piece_bytes.max(len).min(self.limit - offset);
-        // What is ahead may be what can't be read, and not be wanted.
-        self.read(offset, wanted).or_else(|_| self.read(offset, len))
+        if !self.reads_singly {
+            let wanted = self.piece_bytes.max(len).min(self.limit - offset);
+            if self.read(offset, wanted).is_ok() {
+                return Ok(());
+            }
+            // What is ahead may be what can't be read, and not be wanted. A disk may take seconds for each try.
+            self.reads_singly = true;
+        }
+        self.read(offset, len)
     }
 
     fn read(&mut self, offset: u64, len: u64) -> Result<()> {
@@ -386,5 +397,39 @@ impl SegmentReader {
         let left = self.window.limit().saturating_sub(offset).min(RECORD_ALIGNMENT);
         let bytes = self.window.exactly(offset, left)?;
         Ok(bytes.is_none_or(|bytes| bytes.iter().all(|&byte| byte == 0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_fs::TestFs;
+    use crate::vfs::FileSystem;
+
+    /// Whoever came nearer read 256 KiB ahead each time, in vain: a disk may take seconds for each try.
+    #[test]
+    fn a_window_reads_ahead_once_to_what_can_not_be_read() {
+        let (fs, path) = (TestFs::new(), Path::new("segment"));
+        let file = fs.create(path).unwrap();
+        let bytes: Vec<u8> = (0..1_000_000u32).map(|at| at as u8).collect();
+        fs.set_contents(path, &bytes);
+        fs.fail_reads_of(path, 700_000);
+        let window = || Window::new(file.clone(), path, bytes.len() as u64);
+        // Exact parts, and a long value piece by piece.
+        let mut exact = window();
+        for at in (0..700_000).step_by(100) {
+            let part = exact.exactly(at, 100).unwrap().unwrap();
+            assert_eq!(part, &bytes[at as usize..at as usize + 100]);
+        }
+        assert_eq!(fs.failed_reads(path), 1);
+        let (mut pieces, mut at) = (window(), 0);
+        while at < 700_000 {
+            let piece = pieces.some(at, 700_000 - at).unwrap();
+            assert_eq!(piece, &bytes[at as usize..at as usize + piece.len()]);
+            at += piece.len() as u64;
+        }
+        assert_eq!(fs.failed_reads(path), 2);
+        assert!(pieces.some(at, 1).is_err() && exact.exactly(at - 50, 100).is_err());
+        assert_eq!(fs.failed_reads(path), 4);
     }
 }

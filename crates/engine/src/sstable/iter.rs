@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::head::{BodyRef, Entry, EntryRef, ValuePointer};
 use crate::iter::InternalIterator;
 use crate::key::{self, SEQNO_MAX, SeqNo};
+use crate::sstable::fences::BlockHandle;
 use crate::sstable::block::{Block, BlockHeader, Tail};
 use crate::sstable::reader::Table;
 use crate::sstable::source::Purpose;
@@ -56,6 +57,8 @@ pub struct TableIter {
     tail: Tail,
     valid: bool,
     /// Frames read ahead, and the offset of the first.
+    /// Whether blocks are read one by one, as something ahead can't be read.
+    reads_singly: bool,
     ahead: (u64, Bytes),
     /// Of a mapped file: what lies before was asked for.
     wanted_upto: u64,
@@ -84,6 +87,7 @@ impl Table {
             seqno: 0,
             tail: Tail::default(),
             valid: false,
+            reads_singly: false,
             ahead: (0, Bytes::new()),
             wanted_upto: 0,
             in_order: 0,
@@ -136,16 +140,26 @@ impl TableIter {
         };
         let (start, frames) = &self.ahead;
         if handle.offset < *start || handle.end() > start + frames.len() as u64 {
-            let limit = handle.offset + READ_AHEAD_BYTES;
-            let end = limit.min(table.fences.data_end()).max(handle.end());
-            let read =
-                |end: u64| table.source.read(handle.offset, (end - handle.offset) as usize, true);
-            // What is ahead may be what can't be read, and not be wanted.
-            self.ahead = (handle.offset, read(end).or_else(|_| read(handle.end()))?);
+            self.ahead = (handle.offset, self.read_from(handle)?);
         }
         let (start, frames) = &self.ahead;
         let at = (handle.offset - start) as usize;
-        table.source.decode(frames.slice(at..at + handle.frame_bytes), handle)
+        self.table.source.decode(frames.slice(at..at + handle.frame_bytes), handle)
+    }
+
+    /// The frame of a block, and some of what follows it.
+    fn read_from(&mut self, handle: BlockHandle) -> Result<Bytes> {
+        let Table { source, fences, .. } = &*self.table;
+        let read = |end: u64| source.read(handle.offset, (end - handle.offset) as usize, true);
+        if !self.reads_singly {
+            let limit = handle.offset + READ_AHEAD_BYTES;
+            match read(limit.min(fences.data_end()).max(handle.end())) {
+                Ok(frames) => return Ok(frames),
+                // What is ahead may be what can't be read, and not be wanted. A disk may take seconds for each try.
+                Err(_) => self.reads_singly = true,
+            }
+        }
+        read(handle.end())
     }
 
     /// Has what a mapped file holds from block `number` on be in memory soon.

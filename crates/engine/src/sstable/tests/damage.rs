@@ -241,3 +241,22 @@ fn a_table_of_the_format_before_is_read() {
         assert!(table.verify(&mut |_| {}).is_empty());
     }
 }
+
+/// Each block in front of it was read 256 KiB ahead, in vain: a disk may take seconds for each try.
+#[test]
+fn a_pass_reads_ahead_once_to_what_can_not_be_read() {
+    let fixture = Fixture::new(&numbered("key", 20_000), &[], 4096, Compression::None);
+    let table = fixture.open(Reading::Pread);
+    let bad = 60;
+    assert!(table.block_count() > 2 * bad);
+    fixture.fs.fail_reads_of(path(), table.fences.handle(bad).unwrap().offset + 7);
+    let mut iter = table.iter(false);
+    iter.seek_to_first().unwrap();
+    while iter.user_key() < table.fences.first_key(bad - 1) {
+        iter.next().unwrap();
+    }
+    assert_eq!(fixture.fs.failed_reads(path()), 1);
+    let error = std::iter::repeat_with(|| iter.next()).find_map(Result::err).unwrap();
+    assert!(error.is_damage(), "{error}");
+    assert_eq!(fixture.fs.failed_reads(path()), 2);
+}
