@@ -108,10 +108,11 @@ pub fn run<S: InternalIterator>(
 /// What the output refuses as damage is damage of the source: each try has another output.
 #[cold]
 fn refused<S: InternalIterator>(error: Error, source: &S) -> Error {
-    match (error, source.path()) {
-        (Error::Corruption { what, .. }, Some(path)) => Error::corruption(path, 0, what),
-        (error, _) => error,
-    }
+    let of_source = match &error {
+        Error::Corruption { what, .. } => source.corruption(what),
+        _ => None,
+    };
+    of_source.unwrap_or(error)
 }
 
 /// The parts of the deletions inside `[start, end)`.
@@ -187,8 +188,8 @@ mod tests {
         fn owned_entry(&self) -> Result<Entry> {
             Ok(self.entry()?.to_entry())
         }
-        fn path(&self) -> Option<&Path> {
-            Some(&self.path)
+        fn corruption(&self, what: &str) -> Option<Error> {
+            Some(Error::corruption(&self.path, 77, what))
         }
     }
 
@@ -220,7 +221,9 @@ mod tests {
         };
         assert_eq!(merge(KEY_BYTES_MAX).unwrap().entries_out, 1);
         match merge(KEY_BYTES_MAX + 1) {
-            Err(Error::Corruption { file, .. }) => assert_eq!(file, Path::new("/000007.sst")),
+            Err(Error::Corruption { file, offset, .. }) => {
+                assert_eq!((&*file, offset), (Path::new("/000007.sst"), 77));
+            }
             other => panic!("{other:?}"),
         }
     }

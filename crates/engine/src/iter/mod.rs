@@ -2,9 +2,7 @@
 //!
 //! Order is internal order: user key ascending, SeqNo descending.
 
-use std::path::Path;
-
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::head::{BodyRef, Entry, EntryRef, ValuePointer};
 use crate::key::SeqNo;
 
@@ -53,8 +51,8 @@ pub trait InternalIterator: Send {
     /// A hint, to have them fetched while this one is looked at. Requires: valid.
     fn values_ahead(&self, _steps: usize, _tell: &mut dyn FnMut(&ValuePointer)) {}
 
-    /// The file that the entry is in, if it is in one. Requires: valid.
-    fn path(&self) -> Option<&Path> {
+    /// The error that what the entry is in is not what was written, if it is in a file. Requires: valid.
+    fn corruption(&self, _what: &str) -> Option<Error> {
         None
     }
 

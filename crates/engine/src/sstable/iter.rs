@@ -3,17 +3,16 @@
 //! It holds the current block, and the current key put together from the block's prefix and the
 //! entry's suffix. Invariant: while valid, block, slot, key and SeqNo belong together.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::head::{BodyRef, Entry, EntryRef, ValuePointer};
 use crate::iter::InternalIterator;
 use crate::key::{self, SEQNO_MAX, SeqNo};
-use crate::sstable::fences::BlockHandle;
 use crate::sstable::block::{Block, BlockHeader, Tail};
+use crate::sstable::fences::BlockHandle;
 use crate::sstable::reader::Table;
 use crate::sstable::source::Purpose;
 use crate::stages::Stopwatch;
@@ -57,9 +56,9 @@ pub struct TableIter {
     tail: Tail,
     valid: bool,
     /// Frames read ahead, and the offset of the first.
+    ahead: (u64, Bytes),
     /// Whether blocks are read one by one, as something ahead can't be read.
     reads_singly: bool,
-    ahead: (u64, Bytes),
     /// Of a mapped file: what lies before was asked for.
     wanted_upto: u64,
     /// Blocks entered one after the other.
@@ -87,8 +86,8 @@ impl Table {
             seqno: 0,
             tail: Tail::default(),
             valid: false,
-            reads_singly: false,
             ahead: (0, Bytes::new()),
+            reads_singly: false,
             wanted_upto: 0,
             in_order: 0,
             watch: None,
@@ -341,7 +340,7 @@ impl InternalIterator for TableIter {
         }
     }
 
-    fn path(&self) -> Option<&Path> {
-        Some(self.table.path())
+    fn corruption(&self, what: &str) -> Option<Error> {
+        Some(self.table.corrupt_block(self.current(), what))
     }
 }

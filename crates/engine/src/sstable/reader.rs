@@ -263,8 +263,14 @@ impl Table {
     /// A block passed its checksum, but is not one.
     #[cold]
     pub(super) fn malformed(&self, block: usize) -> Error {
+        self.corrupt_block(block, "malformed block")
+    }
+
+    /// What a block holds can't be what was written.
+    #[cold]
+    pub(super) fn corrupt_block(&self, block: usize, what: &str) -> Error {
         let offset = self.fences.handle(block).map_or(0, |handle| handle.offset);
-        self.source.corruption(offset, "malformed block")
+        self.source.corruption(offset, what)
     }
 
     /// What the table holds, in numbers.

@@ -1,11 +1,10 @@
 //! A cursor over the tables of a run, one after another, within their visible bounds.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::LiveTable;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::head::{Entry, EntryRef, ValuePointer};
 use crate::iter::InternalIterator;
 use crate::key::{SEQNO_MAX, SeqNo};
@@ -176,7 +175,7 @@ impl InternalIterator for RunIter {
         self.current().values_ahead(steps, tell);
     }
 
-    fn path(&self) -> Option<&Path> {
-        self.current().path()
+    fn corruption(&self, what: &str) -> Option<Error> {
+        self.current().corruption(what)
     }
 }

@@ -260,3 +260,18 @@ fn a_pass_reads_ahead_once_to_what_can_not_be_read() {
     assert!(error.is_damage(), "{error}");
     assert_eq!(fixture.fs.failed_reads(path()), 2);
 }
+
+#[test]
+fn what_is_refused_of_an_entry_is_told_of_its_block() {
+    let fixture = Fixture::new(&numbered("key", 2000), &[], 4096, Compression::None);
+    let table = fixture.open(Reading::Pread);
+    let mut iter = table.iter(false);
+    iter.seek(table.fences.first_key(3), SEQNO_MAX).unwrap();
+    match iter.corruption("what was found").unwrap() {
+        Error::Corruption { file, offset, what } => {
+            assert_eq!((&*file, &*what), (path(), "what was found"));
+            assert_eq!(offset, table.fences.handle(3).unwrap().offset);
+        }
+        other => panic!("{other}"),
+    }
+}
