@@ -72,13 +72,18 @@ impl<T: PartialEq + Clone> Avoided<T> {
         self.0.lock().iter().filter_map(|entry| entry.retry_at_ns).min()
     }
 
-    /// Ends the waits that are over, and answers whether there were any. What wasn't tried again for minutes is
-    /// forgotten.
+    /// Has everything tried again at once, as somebody asked for it.
+    pub(super) fn end_waits(&self) {
+        for entry in self.0.lock().iter_mut() {
+            entry.retry_at_ns = None;
+            entry.patience.renew();
+        }
+    }
+
+    /// Ends the waits that are over, and answers whether there were any.
     pub(super) fn end_due(&self, now_ns: u64) -> bool {
-        let mut entries = self.0.lock();
-        entries.retain(|entry| entry.retry_at_ns.is_some() || entry.patience.is_fresh(now_ns));
         let mut any = false;
-        for entry in entries.iter_mut() {
+        for entry in self.0.lock().iter_mut() {
             any |= entry.retry_at_ns.take_if(|at| *at <= now_ns).is_some();
         }
         any
@@ -89,9 +94,10 @@ impl<T: PartialEq + Clone> Avoided<T> {
         self.0.lock().retain(|entry| !is_well(&entry.what));
     }
 
-    /// Adds what isn't in `met` yet, and what it met: some of it may be forgotten before somebody asks.
+    /// Adds what is left alone now and isn't in `met` yet, and what it met: before somebody asks, it may be tried
+    /// again.
     pub(super) fn gather(&self, met: &mut Vec<(T, Error)>) {
-        for entry in self.0.lock().iter() {
+        for entry in self.0.lock().iter().filter(|entry| entry.retry_at_ns.is_some()) {
             if met.iter().all(|(what, _)| *what != entry.what) {
                 met.push((entry.what.clone(), entry.error.clone()));
             }

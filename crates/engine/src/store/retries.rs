@@ -80,15 +80,22 @@ impl Patience {
     pub(super) fn lose(&mut self, error: &Error, now_ns: u64, max: Duration) -> Duration {
         self.waited = match error {
             Error::NoSpace { .. } => RETRY_AFTER,
-            _ if self.is_of(error) && self.is_fresh(now_ns) => (self.waited * GROWTH).min(max),
+            _ if self.is_of(error) && self.is_fresh(now_ns) => {
+                (self.waited * GROWTH).clamp(RETRY_AFTER, max)
+            }
             _ => RETRY_AFTER,
         };
         (self.cause, self.failed_at_ns) = (cause_of(error), now_ns);
         self.waited
     }
 
+    /// Has it begin anew: after the same failure it waits as after the first.
+    pub(super) fn renew(&mut self) {
+        self.waited = Duration::ZERO;
+    }
+
     /// Whether the last failure is remembered.
-    pub(super) fn is_fresh(&self, now_ns: u64) -> bool {
+    fn is_fresh(&self, now_ns: u64) -> bool {
         Duration::from_nanos(now_ns.saturating_sub(self.failed_at_ns)) <= REMEMBERED
     }
 
