@@ -75,7 +75,19 @@ pub enum Error {
 impl Error {
     /// Whether something could not be read, or is not what was written.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Error::Corruption { .. } | Error::Io { op: "read", .. })
+        match self {
+            Error::Corruption { .. } | Error::Io { op: "read", .. } => true,
+            Error::Io { op: "open", source, .. } => !lacks_means(source),
+            _ => false,
+        }
+    }
+
+    /// The file that it is about.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Error::Corruption { file, .. } | Error::Io { path: file, .. } => Some(file),
+            _ => None,
+        }
     }
 
     /// An `Io` or, where the system says that space is out, a `NoSpace` error.
@@ -108,6 +120,12 @@ impl Error {
     pub fn corruption(file: &Path, offset: u64, what: impl Into<String>) -> Error {
         Error::Corruption { file: file.to_owned(), offset, what: what.into() }
     }
+}
+
+/// Whether the system could open no file now, whichever it is.
+fn lacks_means(error: &io::Error) -> bool {
+    let lacks_handles = [libc::EMFILE, libc::ENFILE].map(Some).contains(&error.raw_os_error());
+    lacks_handles || error.kind() == io::ErrorKind::OutOfMemory
 }
 
 /// Whether the system refused something for want of space.

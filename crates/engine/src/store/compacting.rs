@@ -184,11 +184,8 @@ impl Inner {
 
 /// Which of a merge's tables can't be read, and from where on, if that is what went wrong.
 fn unreadable_of(merge: &Merge, error: &Error) -> Option<Unreadable> {
-    let (Error::Corruption { file, .. } | Error::Io { path: file, .. }) = error else {
-        return None;
-    };
-    let is_it = |table: &&Arc<LiveTable>| error.is_damage() && table.table().path() == file;
-    let table = merge.tables().find(is_it)?;
+    let file = error.file().filter(|_| error.is_damage())?;
+    let table = merge.tables().find(|table| table.table().path() == file)?;
     let from = table.table().readable_up_to(error, &table.smallest);
     Some(Unreadable { table: table.number, from })
 }

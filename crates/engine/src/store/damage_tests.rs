@@ -1,8 +1,8 @@
 //! What merges do with damage that they meet, and with what lies around it.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::background::LOOK_INTERVAL;
@@ -10,6 +10,7 @@ use crate::file_name;
 use crate::options::{Options, Reading};
 use crate::resources::{Participant, ResourceOptions, Resources};
 use crate::store::{Store, WriteOptions};
+use crate::vfs::faulty::{Fault, FaultyFileSystem};
 use crate::vfs::{File, FileSystem, ManualClock, MemoryFileSystem};
 
 fn open(fs: &MemoryFileSystem, clock: &Arc<ManualClock>, options: Options) -> Store {
@@ -253,6 +254,42 @@ fn damage_is_told_for_as_long_as_it_is_there() {
     flip(&*file, at);
     store.compact(None, None, &mut |_, _| {}).unwrap();
     assert_eq!(store.stats().background_error, None);
+}
+
+/// Each merge that came to it failed as a whole, and was picked again.
+#[test]
+fn a_table_that_can_not_be_opened_holds_up_no_merge_of_other_keys() {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    let faulty = Arc::new(FaultyFileSystem::new(Arc::new(MemoryFileSystem::new())));
+    let clock = Arc::new(ManualClock::at_ms(1));
+    let few_handles = ResourceOptions { file_handles_max: 0, ..ResourceOptions::default() };
+    let resources = Resources::inline(few_handles, faulty.clone(), clock.clone());
+    let store = Store::open_with("/s", small_tables(), resources).unwrap();
+    let put = |value: u8| {
+        for at in 0..20_000 {
+            store.put(&nth_key(at), &[value; 100]).unwrap();
+        }
+    };
+    put(7);
+    store.compact(None, None, &mut |_, _| {}).unwrap();
+    let number = store.inner.state.load().version.tables().nth(9).unwrap().1.number;
+    PATH.set(file_name::table(Path::new("/s"), number)).unwrap();
+    let fails = |operation: &str, path: &Path| {
+        operation == "open_read" && PATH.get().is_some_and(|lost| path == lost)
+    };
+    faulty.fail_at(0, Fault::errno(libc::EIO).sticky().only(fails));
+    put(8);
+    store.flush().unwrap();
+    for _ in 0..100 {
+        clock.advance(LOOK_INTERVAL);
+        store.inner.run_inline();
+    }
+    let error = store.stats().background_error.expect("a table can't be opened");
+    assert!(error.contains(&format!("{number:06}.sst")), "{error}");
+    assert!(entries(&store) < 22_000, "{} entries", entries(&store));
+    faulty.clear();
+    store.compact(None, None, &mut |_, _| {}).unwrap();
+    assert_eq!((entries(&store), store.stats().background_error), (20_000, None));
 }
 
 /// Blocks are read many at once, of which the last may be the unreadable one.

@@ -1,6 +1,5 @@
 //! Flushes: immutable memtables to L0, in any number of threads, installed in their order.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -169,7 +168,7 @@ impl Inner {
                 state.immutables.retain(|other| !Arc::ptr_eq(other, &memtable));
             }) {
                 // What was written is kept for the next try, unless it is lost: the memtable is not.
-                let state = if is_lost(&error) {
+                let state = if error.is_damage() {
                     self.discard(&tables);
                     FlushState::Waiting
                 } else {
@@ -271,12 +270,6 @@ impl Inner {
     }
 }
 
-/// Whether a table that was written is damaged, or gone.
-fn is_lost(error: &Error) -> bool {
-    let is_gone = |source: &io::Error| source.kind() == io::ErrorKind::NotFound;
-    error.is_damage() || matches!(error, Error::Io { op: "open", source, .. } if is_gone(source))
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -349,7 +342,7 @@ mod tests {
                 let file = memory.open(&path).unwrap();
                 file.write_all_at(b"other", file.len().unwrap() - 5).unwrap();
             }
-            assert!(is_lost(&store.flush().unwrap_err()));
+            assert!(store.flush().unwrap_err().is_damage());
             store.flush().unwrap();
             assert!(tables().len() == 1 && tables() != written);
             assert_eq!(store.get(b"key").unwrap().unwrap(), "value");
