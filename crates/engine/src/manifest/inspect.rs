@@ -5,8 +5,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use super::contents::Contents;
 use super::record::{self, HEADER_BYTES, HeaderError, Record};
-use super::recover::read;
 use crate::error::{Error, Result};
 use crate::file_name::{self, FileKind};
 use crate::version::VersionEdit;
@@ -19,32 +19,36 @@ pub fn inspect(fs: &dyn FileSystem, path: &Path, text: &mut String) -> Result<u6
     let Some(FileKind::Manifest(number)) = name.and_then(file_name::parse) else {
         return Err(Error::InvalidArgument(format!("{} is not a manifest", path.display())));
     };
-    let Some(bytes) = read(fs, path)? else {
+    let Some(contents) = Contents::read(fs, path, number)? else {
         return Err(Error::InvalidArgument(format!("{} is missing", path.display())));
     };
-    if let Err(HeaderError::Newer(version)) = record::check_header(&bytes, number) {
+    if let Err(HeaderError::Newer(version)) = record::check_header(&contents.bytes, number) {
         return Err(Error::NewerFormat { file: path.to_owned(), version });
     }
-    Ok(write(text, &bytes, number).expect("a string takes all that is written to it"))
+    Ok(write(text, &contents, number).expect("a string takes all that is written to it"))
 }
 
-fn write(text: &mut String, bytes: &[u8], number: u64) -> Result<u64, std::fmt::Error> {
-    writeln!(text, "manifest {number}, {} bytes", bytes.len())?;
-    if let Err(HeaderError::Damaged(what)) = record::check_header(bytes, number) {
+fn write(text: &mut String, contents: &Contents, number: u64) -> Result<u64, std::fmt::Error> {
+    writeln!(text, "manifest {number}, {} bytes", contents.file_bytes)?;
+    if let Err(HeaderError::Damaged(what)) = record::check_header(&contents.bytes, number) {
         writeln!(text, "0: damaged: {what}")?;
         return Ok(1);
     }
-    write_records(text, bytes, number)
+    write_records(text, contents, number)
 }
 
 /// Answers the number of damaged ones.
-fn write_records(text: &mut String, bytes: &[u8], number: u64) -> Result<u64, std::fmt::Error> {
+fn write_records(
+    text: &mut String,
+    contents: &Contents,
+    number: u64,
+) -> Result<u64, std::fmt::Error> {
     let mut damaged = 0;
     let mut offset = HEADER_BYTES;
-    while offset < bytes.len() {
-        let Some((record, end)) = record::read(bytes, number, offset) else {
-            let left = bytes.len() - offset;
-            if record::mark_beyond(bytes, number, offset) {
+    while (offset as u64) < contents.file_bytes {
+        let Some((record, end)) = record::read(&contents.bytes, number, offset) else {
+            let left = contents.file_bytes - offset as u64;
+            if contents.has_mark_beyond(number, offset) {
                 writeln!(text, "{offset}: damaged: a mark stands beyond")?;
                 return Ok(damaged + 1);
             }

@@ -9,6 +9,7 @@
 //! unknown nothing is written any more. Opening a store begins a new manifest: none is ever continued.
 
 mod record;
+mod contents;
 mod recover;
 #[cfg(test)]
 mod test_fs;

@@ -95,13 +95,12 @@ pub(super) fn read(bytes: &[u8], number: u64, offset: usize) -> Option<(Record<'
     Some((record, offset + decoder.position()))
 }
 
-/// Whether a mark stands anywhere after `offset`. Every byte offset is tried: where records begin is
+/// Whether a mark stands anywhere in bytes that begin at `offset`. Every place is tried: where records begin is
 /// not known beyond one that can't be read.
-pub(super) fn mark_beyond(bytes: &[u8], number: u64, offset: usize) -> bool {
-    (offset + 1..bytes.len().saturating_sub(RECORD_HEADER_BYTES - 1)).any(|at| {
+pub(super) fn has_mark(bytes: &[u8], number: u64, offset: u64) -> bool {
+    (offset..).zip(bytes.windows(RECORD_HEADER_BYTES)).any(|(at, found)| {
         // The cheap test first: a mark has length 0 and its type.
-        bytes[at + 4..at + RECORD_HEADER_BYTES] == [0, 0, 0, 0, TYPE_MARK]
-            && matches!(read(bytes, number, at), Some((Record::Mark, _)))
+        found[4..] == [0, 0, 0, 0, TYPE_MARK] && found == mark(number, at)
     })
 }
 
@@ -159,10 +158,10 @@ mod tests {
     fn marks_are_found_at_any_offset() {
         let mut bytes = vec![7; 13];
         bytes.extend(mark(4, 13));
-        assert!(mark_beyond(&bytes, 4, 0) && mark_beyond(&bytes, 4, 12));
-        assert!(!mark_beyond(&bytes, 4, 13), "only beyond");
-        assert!(!mark_beyond(&bytes, 5, 0), "another manifest's");
-        assert!(!mark_beyond(&[], 4, 0));
+        assert!(has_mark(&bytes, 4, 0) && has_mark(&bytes[13..], 4, 13));
+        assert!(!has_mark(&bytes[14..], 4, 14) && !has_mark(&bytes[..21], 4, 0), "not whole");
+        assert!(!has_mark(&bytes, 5, 0), "another manifest's");
+        assert!(!has_mark(&bytes, 4, 1), "another place");
     }
 
     #[test]

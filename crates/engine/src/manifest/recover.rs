@@ -7,9 +7,9 @@
 //!
 //! Recovery writes nothing and opens no table. Nothing is read of a file that is longer than any writer makes it.
 
-use std::io;
 use std::path::Path;
 
+use super::contents::{self, Contents};
 use super::record::{self, HEADER_BYTES, HeaderError, Record};
 use crate::error::{Error, Result};
 use crate::file_name::{self, FileKind};
@@ -18,12 +18,6 @@ use crate::vfs::FileSystem;
 
 /// `CURRENT` is shorter.
 const CURRENT_BYTES_MAX: u64 = 64;
-
-/// A manifest is shorter: its first edit is below 4 GiB, as any other, and at twice that it is made anew.
-const MANIFEST_BYTES_MAX: u64 = 16 << 30;
-
-/// Bytes read at once.
-const PIECE_BYTES: usize = 1 << 20;
 
 /// What the live manifest says.
 #[derive(Debug)]
@@ -41,9 +35,10 @@ pub struct RecoveredManifest {
 /// Reads the live manifest of the store in `dir`; `None` when the directory holds no store.
 pub fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<Option<RecoveredManifest>> {
     let current = file_name::current(dir);
-    let Some((contents, _)) = read_at_most(fs, &current, CURRENT_BYTES_MAX)? else {
+    let Some((file, bytes)) = contents::open(fs, &current, CURRENT_BYTES_MAX)? else {
         return refuse_orphans(fs, dir).map(|()| None);
     };
+    let contents = contents::read_piece(&*file, &current, 0, bytes)?;
     let Some(number) = record::parse_current(&contents) else {
         return Err(Error::corruption(&current, 0, "does not name a manifest"));
     };
@@ -53,44 +48,11 @@ pub fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<Option<RecoveredManife
 /// Reads the manifest with this number, whether it is the live one or not.
 pub fn recover_file(fs: &dyn FileSystem, dir: &Path, number: u64) -> Result<RecoveredManifest> {
     let path = file_name::manifest(dir, number);
-    let Some((bytes, file_bytes)) = read_at_most(fs, &path, MANIFEST_BYTES_MAX)? else {
+    let Some(contents) = Contents::read(fs, &path, number)? else {
         return Err(Error::corruption(&path, 0, "CURRENT names this manifest, and it is missing"));
     };
-    check_header(&path, &bytes, number)?;
-    let mut recovered = fold(&path, &bytes, number)?;
-    recovered.cut_bytes += file_bytes - bytes.len() as u64;
-    Ok(recovered)
-}
-
-/// The contents of a manifest; `None` when there is none.
-pub(super) fn read(fs: &dyn FileSystem, path: &Path) -> Result<Option<Vec<u8>>> {
-    Ok(read_at_most(fs, path, MANIFEST_BYTES_MAX)?.map(|(bytes, _)| bytes))
-}
-
-/// The contents of a file, without pieces of zeros at its end, of which a file may have any number that takes no
-/// space; and its length. `None` when there is none.
-fn read_at_most(fs: &dyn FileSystem, path: &Path, most: u64) -> Result<Option<(Vec<u8>, u64)>> {
-    let failed = |op| move |error| Error::io(op, path, error);
-    let file = match fs.open_read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file.map_err(failed("open"))?,
-    };
-    let file_bytes = file.len().map_err(failed("read"))?;
-    if file_bytes > most {
-        let what = format!("the file has {file_bytes} bytes, which is too many");
-        return Err(Error::corruption(path, most, what));
-    }
-    let (mut bytes, mut piece, mut offset) = (Vec::new(), Vec::new(), 0);
-    while offset < file_bytes {
-        piece.resize(PIECE_BYTES.min((file_bytes - offset) as usize), 0);
-        file.read_exact_at(&mut piece, offset).map_err(failed("read"))?;
-        if piece.iter().any(|&byte| byte != 0) {
-            bytes.resize(offset as usize, 0);
-            bytes.extend_from_slice(&piece);
-        }
-        offset += piece.len() as u64;
-    }
-    Ok(Some((bytes, file_bytes)))
+    check_header(&path, &contents.bytes, number)?;
+    fold(&path, &contents, number)
 }
 
 /// Without `CURRENT`, segments or tables mean that a store has lost it. A manifest alone doesn't: it
@@ -117,11 +79,12 @@ fn check_header(path: &Path, bytes: &[u8], number: u64) -> Result<()> {
     })
 }
 
-fn fold(path: &Path, bytes: &[u8], number: u64) -> Result<RecoveredManifest> {
+fn fold(path: &Path, contents: &Contents, number: u64) -> Result<RecoveredManifest> {
+    let bytes = &contents.bytes;
     let (mut version, mut edits, mut offset) = (Version::default(), 0, HEADER_BYTES);
-    while offset < bytes.len() || edits == 0 {
+    while offset < bytes.len() || edits == 0 || contents.has_mark_behind {
         let Some((record, end)) = record::read(bytes, number, offset) else {
-            if edits > 0 && !record::mark_beyond(bytes, number, offset) {
+            if edits > 0 && !contents.has_mark_beyond(number, offset) {
                 break;
             }
             return Err(Error::corruption(path, offset as u64, "a record is unreadable"));
@@ -133,7 +96,8 @@ fn fold(path: &Path, bytes: &[u8], number: u64) -> Result<RecoveredManifest> {
         offset = end;
     }
     let version = version.finish().map_err(|error| placed(error, path, offset))?;
-    Ok(RecoveredManifest { number, version, edits, cut_bytes: (bytes.len() - offset) as u64 })
+    let cut_bytes = contents.file_bytes - offset as u64;
+    Ok(RecoveredManifest { number, version, edits, cut_bytes })
 }
 
 fn fold_edit(version: &mut Version, payload: &[u8]) -> Result<()> {
@@ -263,14 +227,13 @@ mod tests {
         let manifest = Manifest::create(&memory, Path::new(DIR), 4, &edit(10)).unwrap();
         let lengthen = |path: &Path, bytes: u64| memory.open(path).unwrap().set_len(bytes).unwrap();
         let recover = || recover(&memory, Path::new(DIR)).map(Option::unwrap);
-        // Zeros without end take no memory, and are a torn tail.
+        // Zeros are a torn tail.
         lengthen(manifest.path(), 5 << 20);
         let recovered = recover().unwrap();
         assert_eq!((recovered.edits, recovered.cut_bytes), (1, (5 << 20) - manifest.bytes()));
-        assert!(read(&memory, manifest.path()).unwrap().unwrap().len() <= PIECE_BYTES);
         let current = file_name::current(Path::new(DIR));
         for path in [manifest.path(), &current] {
-            lengthen(path, MANIFEST_BYTES_MAX + 1);
+            lengthen(path, contents::MANIFEST_BYTES_MAX + 1);
             match recover() {
                 Err(Error::Corruption { file, .. }) => assert_eq!(file, path),
                 other => panic!("{other:?}"),
