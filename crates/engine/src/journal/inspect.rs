@@ -68,8 +68,9 @@ fn log_records(mut reader: SegmentReader, line: &mut dyn FnMut(&str)) -> Result<
         if syncs.is_none() {
             syncs = Some(last_syncs(&mut reader, offset + 1)?);
         }
-        let mut behind = syncs.iter().flatten().filter(|(place, _)| *place > offset);
-        let is_synced = behind.next().is_some_and(|(_, synced_upto)| *synced_upto > lsn);
+        let syncs = syncs.as_deref().unwrap_or_default();
+        let behind = syncs.partition_point(|(place, _)| *place <= offset);
+        let is_synced = syncs.get(behind).is_some_and(|(_, synced_upto)| *synced_upto > lsn);
         match reader.next_header(offset + 1)? {
             Some(next) if is_synced => {
                 line(&format!("{offset} damaged: {what}"));
