@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use super::changes::Changes;
 use super::reader::{SegmentReader, Step};
-use super::record::{RecordHeader, RecordType};
+use super::record::{RecordHeader, RecordType, Start};
 use super::segment::{JournalFiles, Segment};
 use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentType};
 use super::settle::{Cut, Tail, rewrite, settle};
-use super::survey::{Candidate, survey};
+use super::survey::{Candidate, IMPOSSIBLE_PLACE, goes_on_at, successor, survey};
 use super::writer::JournalPosition;
 use crate::error::{Error, Result};
 use crate::file_name;
@@ -27,8 +27,6 @@ use crate::key::{SEQNO_MAX, SeqNo};
 
 /// No journal gets so far; what is added to a place below it doesn't overflow.
 const LSN_MAX: u64 = 1 << 62;
-
-const IMPOSSIBLE_PLACE: &str = "the manifest names an impossible place";
 
 /// A group that is replayed.
 #[derive(Debug)]
@@ -173,21 +171,18 @@ impl<'a> Replay<'a> {
                 SEGMENT_HEADER_BYTES
             };
             let base_lsn = self.end.lsn - (offset - SEGMENT_HEADER_BYTES);
-            let successor = self.successor(candidates, candidate.header.number)?;
+            let successor = self.successor(candidates, candidate.header.number);
             // What stands behind the end that the successor names is left of a failed write.
             let limit = successor
-                .and_then(|successor| successor.start)
-                .map_or(candidate.len, |start| start.predecessor_end.min(candidate.len));
+                .map_or(candidate.len, |(_, start)| start.predecessor_end.min(candidate.len));
             let segment =
                 Segment::sealed(self.files.clone(), candidate.header, candidate.len, offset);
             let segment = Arc::new(segment);
             self.chain.push(Link { candidate, segment: segment.clone(), base_lsn });
             self.end = JournalPosition { segment: segment.number(), offset, lsn: self.end.lsn };
             self.replay_segment(candidate, &segment, limit, sink)?;
-            let reached = successor.and_then(|successor| successor.start).is_some_and(|start| {
-                start.predecessor_end == self.end.offset && start.lsn == self.end.lsn
-            });
-            next = successor.filter(|_| reached);
+            let reached = successor.filter(|(_, start)| goes_on_at(start, self.end));
+            next = reached.map(|(successor, _)| successor);
         }
         Ok(())
     }
@@ -200,26 +195,17 @@ impl<'a> Replay<'a> {
         });
         let Some(named) = named else {
             // A segment whose every record is flushed may be gone; its successor continues it.
-            let successor = self.successor(candidates, self.from.segment)?;
-            let continues = successor.and_then(|successor| successor.start).is_some_and(|start| {
-                start.lsn == self.from.lsn && start.predecessor_end == self.from.offset
-            });
-            if !continues && self.from.segment != 0 {
+            let successor = self.successor(candidates, self.from.segment);
+            let successor = successor.filter(|(_, start)| goes_on_at(start, self.from));
+            if successor.is_none() && self.from.segment != 0 {
                 let path = file_name::segment(&self.files.dir, self.from.segment);
                 return Err(Error::corruption(&path, 0, "the segment to replay from is missing"));
             }
-            return Ok(successor.filter(|_| continues));
+            return Ok(successor.map(|(successor, _)| successor));
         };
-        let JournalPosition { offset, lsn, .. } = self.from;
-        let distance = offset.checked_sub(SEGMENT_HEADER_BYTES);
-        let Some(base_lsn) = distance.and_then(|distance| lsn.checked_sub(distance)) else {
-            return Err(named.damage(offset, IMPOSSIBLE_PLACE));
-        };
-        if offset > named.len && self.is_proven() {
+        named.base_lsn(self.from)?;
+        if self.from.offset > named.len && self.is_proven() {
             return Err(named.damage(named.len, "the segment ends before replay would start"));
-        }
-        if named.start.is_some_and(|start| start.lsn != base_lsn) {
-            return Err(named.damage(offset, "the manifest and the segment differ about its LSN"));
         }
         Ok(Some(named))
     }
@@ -251,23 +237,16 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The segment that continues `number`.
-    ///
-    /// Two may claim to when the start of one could not be written whole; that one holds no records.
-    fn successor(&self, candidates: &'a [Candidate], number: u64) -> Result<Option<&'a Candidate>> {
-        let claims = candidates.iter().filter(|candidate| {
-            candidate.start.is_some_and(|start| {
-                start.predecessor == number
-                    && start.lsn >= self.from.lsn
-                    && candidate.header.number != number
-            }) && self
-                .chain
-                .iter()
-                .all(|link| link.candidate.header.number != candidate.header.number)
-        });
-        Ok(claims.max_by_key(|candidate| {
-            (candidate.has_records, candidate.start.map(|start| start.predecessor_end))
-        }))
+    /// The segment that continues `number`, and isn't replayed yet.
+    fn successor(
+        &self,
+        candidates: &'a [Candidate],
+        number: u64,
+    ) -> Option<(&'a Candidate, Start)> {
+        let is_replayed =
+            |it: &Candidate| self.chain.iter().any(|link| std::ptr::eq(link.candidate, it));
+        let others = candidates.iter().filter(|candidate| !is_replayed(candidate));
+        successor(others, number, self.from.lsn)
     }
 
     fn replay_segment(
@@ -337,18 +316,14 @@ impl<'a> Replay<'a> {
             let mut reader = candidate.reader(self.files, end, candidate.len)?;
             let found = find_records(&mut reader, candidate, end, &mut proof)?;
             tail.records += found.records;
-            let is_clean = found.records == 0
-                && reader.is_terminated(end)?
-                && (candidate.header.is_recycled || reader.last_nonzero(end)? == end);
+            let is_clean = found.records == 0 && candidate.is_ended_at(&mut reader, end)?;
             // In a recycled file old bytes follow; they are no part of the torn tail if its end is known.
             let torn_end = match (is_clean, candidate.header.is_recycled && found.records > 0) {
                 (true, _) => end,
                 (false, true) => found.end.min(candidate.len),
                 (false, false) => reader.last_nonzero(end)?,
             };
-            // A file that ends at a record's end, but not where it was made to end or was cut by an
-            // earlier recovery, has lost an unknown number of records.
-            tail.is_short = candidate.len < candidate.header.file_bytes;
+            tail.is_short = candidate.is_short();
             tail.cut = Some(Cut { candidate, end, torn: end..torn_end });
         }
         if let Some(candidate) = self.broken {

@@ -1,7 +1,7 @@
-//! What segment files there are, by their headers and their `Start` records.
+//! What segment files there are, by their headers and their `Start` records; and what these tell of the log.
 //!
 //! Invariant: a file called `*.journal` had a durable header before it got that name, so that one with
-//! a bad header is damage. Of records nothing is judged here.
+//! a bad header is damage. Of records but the first nothing is judged here.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,11 @@ use super::reader::{SegmentReader, Step};
 use super::record::{RecordType, Start};
 use super::segment::{JournalFiles, read_header};
 use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentType};
+use super::writer::JournalPosition;
 use crate::error::{Error, Result};
 use crate::file_name;
+
+pub(super) const IMPOSSIBLE_PLACE: &str = "the manifest names an impossible place";
 
 /// A segment file as the survey found it.
 #[derive(Debug)]
@@ -51,9 +54,58 @@ impl Candidate {
         Ok(SegmentReader::over(file, &self.path, self.header.salt, offset, limit))
     }
 
+    /// LSN of the first record, as the manifest has it by a place in this segment. An error: there is no such
+    /// place, or the segment is another store's.
+    pub(super) fn base_lsn(&self, place: JournalPosition) -> Result<u64> {
+        let JournalPosition { offset, lsn, .. } = place;
+        let distance = offset.checked_sub(SEGMENT_HEADER_BYTES);
+        let Some(base_lsn) = distance.and_then(|distance| lsn.checked_sub(distance)) else {
+            return Err(self.damage(offset, IMPOSSIBLE_PLACE));
+        };
+        match self.start {
+            Some(start) if start.lsn != base_lsn => {
+                Err(self.damage(offset, "the manifest and the segment differ about its LSN"))
+            }
+            _ => Ok(base_lsn),
+        }
+    }
+
+    /// Whether the file is shorter than it was made or cut to: then it has lost an unknown number of records,
+    /// even if it ends where one does.
+    pub(super) fn is_short(&self) -> bool {
+        self.len < self.header.file_bytes
+    }
+
+    /// Whether the log was ended on purpose at `end`: 8 zeros follow, and nothing else but in a file that was
+    /// used before. Requires: `reader` reads up to the file's end, and no record stands behind `end`.
+    pub(super) fn is_ended_at(&self, reader: &mut SegmentReader, end: u64) -> Result<bool> {
+        Ok(reader.is_terminated(end)?
+            && (self.header.is_recycled || reader.last_nonzero(end)? == end))
+    }
+
     pub(super) fn damage(&self, offset: u64, what: impl Into<String>) -> Error {
         Error::corruption(&self.path, offset, what)
     }
+}
+
+/// Of segments, the one that continues `number` from `from_lsn` on or later, and what its start says.
+///
+/// Two may claim to when the start of one could not be written whole; that one holds no records.
+pub(super) fn successor<'a>(
+    segments: impl Iterator<Item = &'a Candidate>,
+    number: u64,
+    from_lsn: u64,
+) -> Option<(&'a Candidate, Start)> {
+    let others = segments.filter(|segment| segment.header.number != number);
+    let claims = others.filter_map(|segment| Some((segment, segment.start?)));
+    claims
+        .filter(|(_, start)| start.predecessor == number && start.lsn >= from_lsn)
+        .max_by_key(|(segment, start)| (segment.has_records, start.predecessor_end))
+}
+
+/// Whether a segment with this start goes on where the log got to.
+pub(super) fn goes_on_at(start: &Start, end: JournalPosition) -> bool {
+    start.predecessor_end == end.offset && start.lsn == end.lsn
 }
 
 /// Looks at the segment files with these numbers.
