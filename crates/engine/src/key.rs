@@ -14,6 +14,9 @@ pub type SeqNo = u64;
 /// The largest SeqNo; a read at it sees everything.
 pub const SEQNO_MAX: SeqNo = (1 << 56) - 1;
 
+/// No write of a store that opens has a larger one: there is room for all that are to come.
+pub const SEQNO_USED_MAX: SeqNo = SEQNO_MAX / 2;
+
 /// Longest user key, in bytes. The shortest is 1.
 pub const KEY_BYTES_MAX: usize = 4096;
 

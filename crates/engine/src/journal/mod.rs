@@ -45,7 +45,7 @@ pub use inspect::inspect;
 pub use making::SegmentOptions;
 pub use reader::{Record, SegmentReader, Step};
 pub use recovery::{Recovered, Replayed, recover};
-pub use salvage::{SalvagedJournal, Told};
+pub use salvage::{KnownLog, SalvagedJournal, Told};
 pub use segment::{JournalFiles, Segment};
 pub use segment_header::{SEGMENT_HEADER_BYTES, SegmentType};
 pub use sequence::Sequence;

@@ -221,9 +221,13 @@ impl SegmentReader {
     pub fn step(&mut self) -> Result<Step> {
         let mut step = self.parse()?;
         if matches!(step, Step::Bad(_)) {
-            // A transfer can go wrong where the medium is right: look twice.
+            // A transfer can go wrong where the medium is right: look twice, but not at what follows, as every
+            // record may be bad.
             self.window.forget();
-            step = self.parse()?;
+            let ahead = std::mem::replace(&mut self.window.piece_bytes, LITTLE_BYTES);
+            let again = self.parse();
+            self.window.piece_bytes = ahead;
+            step = again?;
         }
         if let Step::Record(record) = &step {
             self.offset = record.end();
@@ -351,6 +355,16 @@ impl SegmentReader {
     /// Offset of the first valid record header at or after `from`.
     pub fn next_header(&mut self, from: u64) -> Result<Option<u64>> {
         self.find_header(from, |_, _| true)
+    }
+
+    /// The same, of what is in memory.
+    pub(super) fn next_header_in_memory(&self, from: u64) -> Option<u64> {
+        let Window { at, bytes, .. } = &self.window;
+        let from = from.max(*at).next_multiple_of(RECORD_ALIGNMENT);
+        let mut places = (from..at + bytes.len() as u64).step_by(RECORD_ALIGNMENT as usize);
+        places.find(|place| {
+            RecordHeader::decode(&bytes[(place - at) as usize..], self.salt, *place).is_some()
+        })
     }
 
     /// Offset of the first valid record header at or after `from` that is the one.

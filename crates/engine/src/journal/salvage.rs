@@ -4,21 +4,22 @@
 //! lies behind it is told too. Each write that is told is one that was made: what a failed write left, behind the
 //! end that the next segment names, is not read.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::reader::{Record, SegmentReader, Step};
-use super::record::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordType, Start};
+use super::record::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, RecordType, Start};
 use super::segment::JournalFiles;
 use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentType};
-use super::survey::{Candidate, header_of};
+use super::survey::{Candidate, header_of, successor};
 use super::writer::JournalPosition;
 use crate::error::{Error, Result};
 use crate::file_name;
 use crate::head::{Body, Entry, ValuePointer};
-use crate::key::{SEQNO_MAX, SeqNo, ValueKind};
+use crate::key::{SEQNO_USED_MAX, SeqNo, ValueKind};
 use crate::range_tombstone::RangeTombstone;
 
 /// Behind a place that can't be read the next record is looked for in pieces of this, each by itself.
@@ -26,6 +27,8 @@ const PIECE_BYTES: u64 = 64 << 10;
 
 /// And of a piece that can't be read in parts of this, which is the least that a disk can't read.
 const SECTOR_BYTES: u64 = 512;
+
+const TORN: &str = "a torn record: writes that were not synced may be lost";
 
 /// Something that the journal tells.
 #[derive(Debug)]
@@ -39,6 +42,21 @@ pub enum Told {
     Hole(Error),
     /// The log ends in what could not be read; none of it was known to have been synced.
     Torn(Error),
+}
+
+/// What is known of the log without reading it.
+#[derive(Debug, Default)]
+pub struct KnownLog {
+    /// Where it begins. What was written before is in tables.
+    pub from: JournalPosition,
+    /// The newest write that is in tables.
+    pub seqno_in_tables: SeqNo,
+    /// LSN up to which it is known to have been synced.
+    pub synced_lsn: u64,
+    /// Its newest segment that is known, if the file is needed.
+    pub newest: Option<u64>,
+    /// Older segments, which are kept for their values.
+    pub kept: HashSet<u64>,
 }
 
 /// The segment files that have a sound header.
@@ -91,100 +109,149 @@ impl<'a> SalvagedJournal<'a> {
         self.segments.iter().filter(is_collected).map(|found| (found.header.number, found.len))
     }
 
-    /// Tells what was written from `from` on. Up to `synced_lsn` it is known to have been synced; `newest` is
-    /// the newest segment that is known, if its file is needed.
-    pub fn log(
-        &self,
-        from: JournalPosition,
-        synced_lsn: u64,
-        newest: Option<u64>,
-        told: &mut dyn FnMut(Told),
-    ) {
+    /// Whether the segment that a place is in is there, and is the one that is meant.
+    pub fn has(&self, place: JournalPosition) -> bool {
+        self.of(place).is_some_and(|segment| segment.base_lsn(place).is_ok())
+    }
+
+    /// The segment of the log that a place should be in.
+    fn of(&self, place: JournalPosition) -> Option<&Candidate> {
+        self.log_segments().find(|segment| segment.header.number == place.segment)
+    }
+
+    fn log_segments(&self) -> impl Iterator<Item = &Candidate> {
+        self.segments.iter().filter(|it| it.header.segment_type == SegmentType::Log)
+    }
+
+    /// Tells what was written where the log is `known` to begin, and since.
+    pub fn log(&self, known: &KnownLog, told: &mut dyn FnMut(Told)) {
+        let from = known.from;
         let mut walk = Walk {
             journal: self,
             end_lsn: Some(from.lsn),
             end_offset: from.offset,
-            proven_lsn: synced_lsn,
+            proven_lsn: known.synced_lsn,
             next_seqno: 0,
             held: None,
             has_hole: false,
             told,
         };
-        let links = self.links(from);
+        if let Some(Err(error)) = self.of(from).map(|first| first.base_lsn(from)) {
+            walk.hole(error);
+        }
+        let links = self.links(known);
         for link in &links {
             walk.segment(link);
         }
         walk.end(links.last());
         let is_missing =
             |number: u64| !links.iter().any(|link| link.segment.header.number == number);
-        let needed = newest.or((links.is_empty() && from.segment != 0).then_some(from.segment));
+        // Not even of its start something is left: the log may have gone on there.
+        let emptied = self.log_segments().find(|segment| {
+            let number = segment.header.number;
+            let is_other = known.kept.contains(&number) || !is_missing(number);
+            segment.start.is_none() && segment.is_short() && !is_other
+        });
+        if let Some(segment) = emptied {
+            (walk.told)(Told::Torn(segment.damage(segment.len, TORN)));
+        }
+        let needed =
+            known.newest.or((links.is_empty() && from.segment != 0).then_some(from.segment));
         if let Some(number) = needed.filter(|&number| !walk.has_hole && is_missing(number)) {
             let path = file_name::segment(&self.files.dir, number);
             walk.hole(Error::corruption(&path, 0, "the segment is missing, or its header is"));
         }
     }
 
-    /// Tells of everything that stands in the segment `number`, before `end` if that is known.
+    /// Tells of everything that stands in the segment `number`, before `end` if that is known, and of each place
+    /// there that can't be read.
     pub fn segment(&self, number: u64, end: Option<u64>, told: &mut dyn FnMut(Told)) {
         let Some(segment) = self.segments.iter().find(|found| found.header.number == number) else {
             return;
         };
         let named = self.successor(number, 0).map(|(_, start)| start.predecessor_end);
         let limit = end.or(named).unwrap_or(segment.len).min(segment.len);
-        self.records(segment, SEGMENT_HEADER_BYTES..limit, true, &mut |found| {
-            if let Ok((_, record)) = found {
-                tell(segment.header.number, &record, told);
+        let part = SEGMENT_HEADER_BYTES..limit;
+        let reached = self.records(segment, part, true, &mut |found| match found {
+            Ok((_, record)) if next_seqno(&record.header).is_some() => {
+                tell(number, &record, told);
             }
+            Ok((_, record)) => told(Told::Hole(segment.damage(record.offset, "impossible SeqNos"))),
+            Err(error) => told(Told::Hole(error)),
         });
+        if end.is_some_and(|end| reached < end) {
+            told(Told::Hole(segment.damage(reached, "its last records can't be read")));
+        }
     }
 
-    /// The segments from `from` on, in the order of the log.
-    fn links(&self, from: JournalPosition) -> Vec<Link<'_>> {
-        let is_log = |segment: &&Candidate| segment.header.segment_type == SegmentType::Log;
+    /// The segments of the log, in its order.
+    fn links(&self, known: &KnownLog) -> Vec<Link<'_>> {
+        let from = known.from;
         let mut links = Vec::new();
-        for segment in self.segments.iter().filter(is_log) {
+        for segment in self.log_segments() {
             let number = segment.header.number;
             let is_first = number == from.segment;
-            let successor = self.successor(number, from.lsn).map(|(_, start)| start);
-            // Where records stand before an offset of the segment.
-            let bytes_before = |offset: u64| offset.checked_sub(SEGMENT_HEADER_BYTES);
-            let base_lsn = match segment.start {
-                _ if is_first => bytes_before(from.offset).and_then(|to| from.lsn.checked_sub(to)),
-                Some(start) => Some(start.lsn),
-                None => successor
-                    .and_then(|next| next.lsn.checked_sub(bytes_before(next.predecessor_end)?)),
+            let base_lsn = match is_first {
+                true => segment.base_lsn(from).ok(),
+                false => self.base_lsn(segment),
             };
-            let is_before = base_lsn.is_some_and(|lsn| lsn < from.lsn);
-            // A spare, or one of which nothing is known but that it holds no record.
-            let is_empty = || self.look_on(segment, SEGMENT_HEADER_BYTES, segment.len).is_none();
-            // Its start could not be written whole, and another was begun in its place.
-            let is_superseded = segment.start.is_some_and(|start| {
-                let other = self.successor(start.predecessor, from.lsn);
-                !segment.has_records && other.is_some_and(|(other, _)| other != number)
-            });
-            let is_none = is_before || is_superseded || (base_lsn.is_none() && is_empty());
-            if is_none && !is_first {
-                continue;
+            let is_of_log = match is_first {
+                true => base_lsn.is_some(),
+                false => self.is_of_log(segment, base_lsn, known),
+            };
+            if is_of_log {
+                let end = self.successor(number, from.lsn).map(|(_, start)| start.predecessor_end);
+                links.push(Link {
+                    segment,
+                    base_lsn,
+                    from: if is_first { from.offset } else { SEGMENT_HEADER_BYTES },
+                    limit: end.unwrap_or(segment.len).min(segment.len),
+                });
             }
-            links.push(Link {
-                segment,
-                base_lsn,
-                from: if is_first { from.offset } else { SEGMENT_HEADER_BYTES },
-                limit: successor.map_or(segment.len, |next| next.predecessor_end.min(segment.len)),
-            });
         }
         links.sort_by_key(|link| link.base_lsn.unwrap_or(u64::MAX));
         links
     }
 
-    /// The segment that continues `number`, and what its start says. Of two that claim to, one has no records.
-    fn successor(&self, number: u64, from_lsn: u64) -> Option<(u64, Start)> {
-        let others = self.segments.iter().filter(|segment| segment.header.number != number);
-        let claims = others.filter_map(|segment| Some((segment, segment.start?)));
-        claims
-            .filter(|(_, start)| start.predecessor == number && start.lsn >= from_lsn)
-            .max_by_key(|(segment, start)| (segment.has_records, start.predecessor_end))
-            .map(|(segment, start)| (segment.header.number, start))
+    /// LSN of a segment's first record, as it says itself, or by where its successor says that it ends.
+    fn base_lsn(&self, segment: &Candidate) -> Option<u64> {
+        if let Some(start) = segment.start {
+            return Some(start.lsn);
+        }
+        let (_, next) = self.successor(segment.header.number, 0)?;
+        next.lsn.checked_sub(next.predecessor_end.checked_sub(SEGMENT_HEADER_BYTES)?)
+    }
+
+    /// Whether a segment that the log doesn't begin in is part of it.
+    fn is_of_log(&self, segment: &Candidate, base_lsn: Option<u64>, known: &KnownLog) -> bool {
+        let number = segment.header.number;
+        if known.kept.contains(&number) {
+            return false;
+        }
+        let Some(base_lsn) = base_lsn else {
+            // A spare has no record; in one that was let go are writes that tables have.
+            let first = self.first_header(segment);
+            return first.is_some_and(|first| first.first_seqno > known.seqno_in_tables);
+        };
+        // Its start could not be written whole, and another was begun in its place.
+        let is_superseded = segment.start.is_some_and(|start| {
+            let other = self.successor(start.predecessor, known.from.lsn);
+            !segment.has_records && other.is_some_and(|(other, _)| other.header.number != number)
+        });
+        base_lsn >= known.from.lsn && !is_superseded
+    }
+
+    /// The first record header that can be read.
+    fn first_header(&self, segment: &Candidate) -> Option<RecordHeader> {
+        let at = self.look_on(segment, SEGMENT_HEADER_BYTES, segment.len)?;
+        let mut reader = segment.reader(self.files, at, at + RECORD_HEADER_BYTES).ok()?;
+        let mut first = None;
+        reader.scan_headers(at, |_, header| first = Some(*header)).ok()?;
+        first
+    }
+
+    fn successor(&self, number: u64, from_lsn: u64) -> Option<(&Candidate, Start)> {
+        successor(self.segments.iter(), number, from_lsn)
     }
 
     /// Tells of each record of a part of a segment, and of each place where there should be one. Answers where they
@@ -218,7 +285,10 @@ impl<'a> SalvagedJournal<'a> {
                 Ok(Step::Bad(what)) => segment.damage(at, what),
                 Err(error) => error,
             };
-            let Some(next) = self.look_on(segment, at + 1, limit) else { return at };
+            let next = reader.next_header_in_memory(at + 1);
+            let Some(next) = next.or_else(|| self.look_on(segment, at + 1, limit)) else {
+                return at;
+            };
             found(Err(error));
             reader.seek(next);
         }
@@ -298,11 +368,8 @@ impl Walk<'_> {
             };
             let header = record.header;
             let is_start = header.record_type == RecordType::Start;
-            let next = header.first_seqno.checked_add(u64::from(header.count));
-            let Some(next) = next.filter(|&next| {
-                header.first_seqno >= self.next_seqno
-                    && next <= SEQNO_MAX + 1
-                    && header.record_type != RecordType::Index
+            let Some(next) = next_seqno(&header).filter(|_| {
+                header.first_seqno >= self.next_seqno && header.record_type != RecordType::Index
             }) else {
                 return self.hole(segment.damage(record.offset, "a record that doesn't follow"));
             };
@@ -328,14 +395,13 @@ impl Walk<'_> {
     /// The log has ended, in the last of its segments.
     fn end(&mut self, last: Option<&Link<'_>>) {
         let Some(link) = last else { return };
-        let torn = "a torn record: writes that were not synced may be lost";
         if let Some((number, held)) = self.held.take() {
             match link.lsn_at(held.offset).is_none_or(|lsn| self.proven_lsn > lsn) {
                 true => tell(number, &held, self.told),
-                false => (self.told)(Told::Torn(link.segment.damage(held.offset, torn))),
+                false => (self.told)(Told::Torn(link.segment.damage(held.offset, TORN))),
             }
-        } else if !self.is_terminated(link) {
-            (self.told)(Told::Torn(link.segment.damage(self.end_offset, torn)));
+        } else if !self.is_ended(link.segment) {
+            (self.told)(Told::Torn(link.segment.damage(self.end_offset, TORN)));
         }
         if self.end_lsn.is_some_and(|end| self.proven_lsn > end) {
             self.hole(
@@ -345,10 +411,10 @@ impl Walk<'_> {
     }
 
     /// Whether the last segment's records end as the writer ends them.
-    fn is_terminated(&self, link: &Link<'_>) -> bool {
-        let end = self.end_offset.min(link.limit);
-        let reader = link.segment.reader(self.journal.files, end, link.limit);
-        reader.and_then(|mut reader| reader.is_terminated(end)).unwrap_or(false)
+    fn is_ended(&self, last: &Candidate) -> bool {
+        let reader = last.reader(self.journal.files, self.end_offset, last.len);
+        let is_ended = reader.and_then(|mut it| last.is_ended_at(&mut it, self.end_offset));
+        is_ended.unwrap_or(false) && !last.is_short()
     }
 
     fn hole(&mut self, error: Error) {
@@ -363,9 +429,15 @@ impl Walk<'_> {
     }
 }
 
-/// Tells of the entries of a record, if it is a group.
+/// The number behind those of a record's entries; `None` if no store has such.
+fn next_seqno(header: &RecordHeader) -> Option<SeqNo> {
+    let next = header.first_seqno.checked_add(u64::from(header.count))?;
+    (next <= SEQNO_USED_MAX + 1).then_some(next)
+}
+
+/// Tells of the entries of a record with possible numbers, if it is a group.
 fn tell(segment: u64, record: &Record, told: &mut dyn FnMut(Told)) {
-    for (seqno, entry) in (record.header.first_seqno..=SEQNO_MAX).zip(&record.entries) {
+    for (seqno, entry) in (record.header.first_seqno..).zip(&record.entries) {
         let key = record.meta.slice(entry.key.clone());
         if entry.kind == ValueKind::DeleteRange {
             let end = record.meta.slice(entry.range_end.clone());
@@ -389,8 +461,38 @@ fn tell(segment: u64, record: &Record, told: &mut dyn FnMut(Told)) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::super::testing::Bench;
     use super::*;
+    use crate::vfs::FileSystem;
+
+    /// The keys that the log tells of, in its order, and how many holes there are, and torn ends.
+    fn told(bench: &Bench, known: &KnownLog) -> (Vec<Bytes>, u64, u64) {
+        let salvaged = SalvagedJournal::survey(&bench.files, &bench.numbers());
+        let (mut keys, mut holes, mut torn) = (Vec::new(), 0, 0);
+        salvaged.log(known, &mut |told| match told {
+            Told::Entry(key, _) => keys.push(key),
+            Told::Hole(_) => holes += 1,
+            Told::Torn(_) => torn += 1,
+            other => panic!("{other:?}"),
+        });
+        (keys, holes, torn)
+    }
+
+    /// A log of five segments or so, with the first number in each, and where it ends.
+    fn long_log(bench: &Bench) -> (Vec<SeqNo>, JournalPosition) {
+        let mut journal = bench.journal();
+        let mut firsts = vec![1];
+        while firsts.len() < 5 {
+            let seqno = journal.next_seqno;
+            if journal.put(b"key", &[7; 3_000]).has_rotated && seqno > 1 {
+                firsts.push(seqno);
+            }
+        }
+        journal.sync_and_mark();
+        (firsts, journal.writer.position())
+    }
 
     /// Read in pieces of 256 KiB, it cost what was up to so far before it.
     #[test]
@@ -403,16 +505,107 @@ mod tests {
         journal.sync_and_mark();
         // The end of the record with the third key, all of the next, and the front of one more.
         *bench.fs.faults.unreadable.lock() = 3 * SECTOR_BYTES..4 * SECTOR_BYTES;
-        let salvaged = SalvagedJournal::survey(&bench.files, &bench.numbers());
-        assert!(salvaged.damage().is_empty());
-        let (mut keys, mut holes) = (Vec::new(), 0);
-        salvaged.log(JournalPosition::default(), 0, None, &mut |told| match told {
-            Told::Entry(key, _) => keys.push(key[1]),
-            Told::Hole(_) => holes += 1,
-            other => panic!("{other:?}"),
-        });
+        let (keys, holes, torn) = told(&bench, &KnownLog::default());
         let expected = (0..20).filter(|at| !(3..6).contains(at));
-        assert!(keys.iter().copied().eq(expected), "{keys:?}");
-        assert_eq!(holes, 1);
+        assert!(keys.iter().map(|key| key[1]).eq(expected), "{keys:?}");
+        assert_eq!((holes, torn), (1, 0));
+    }
+
+    /// For each damaged record 320 KiB were.
+    #[test]
+    fn a_log_with_many_damaged_places_is_not_read_for_each() {
+        let bench = Bench::pread();
+        let mut journal = bench.journal();
+        let mut places = Vec::new();
+        for key in 0..41 {
+            places.push(journal.writer.position().offset);
+            journal.put(&[b'k', key], &[key; 100]);
+        }
+        let path = journal.writer.active().unwrap().path().to_owned();
+        let damaged = places.iter().skip(1).step_by(2);
+        damaged.for_each(|at| bench.fs.flip(&path, at + RECORD_HEADER_BYTES));
+        let mut bytes = bench.fs.bytes(&path);
+        bytes.resize(1 << 20, 0);
+        bench.fs.put(&path, bytes);
+        bench.fs.faults.bytes_read.store(0, Ordering::SeqCst);
+        let (keys, holes, torn) = told(&bench, &KnownLog::default());
+        assert_eq!((keys.len(), holes, torn), (21, 20, 0));
+        let bytes_read = bench.fs.faults.bytes_read.load(Ordering::SeqCst);
+        assert!(bytes_read < (3 << 20) + holes * (64 << 10), "{bytes_read} bytes were read");
+    }
+
+    #[test]
+    fn another_stores_segment_is_not_taken_for_the_one_that_the_log_begins_in() {
+        let bench = Bench::pread();
+        let mut journal = bench.journal();
+        journal.put(b"first", b"value");
+        let from = journal.writer.position();
+        journal.put(b"second", b"value");
+        let known = KnownLog { from, ..KnownLog::default() };
+        assert_eq!(told(&bench, &known), (vec![Bytes::from("second")], 0, 0));
+        let from = JournalPosition { lsn: from.lsn + 8, ..from };
+        let known = KnownLog { from, ..KnownLog::default() };
+        assert_eq!(told(&bench, &known), (Vec::new(), 1, 0));
+        let salvaged = SalvagedJournal::survey(&bench.files, &bench.numbers());
+        assert!(!salvaged.has(from));
+    }
+
+    /// What it was before follows from its successor, or from what is in tables.
+    #[test]
+    fn a_segment_that_was_let_go_is_no_part_of_the_log_without_its_start_either() {
+        for is_alone in [false, true] {
+            let bench = Bench::pread();
+            let (firsts, from) = long_log(&bench);
+            let numbers = bench.numbers();
+            let first = bench.path(numbers[0]);
+            bench.fs.flip(&first, SEGMENT_HEADER_BYTES + 6);
+            if is_alone {
+                let between = &numbers[1..numbers.len() - 1];
+                between.iter().for_each(|number| bench.fs.remove(&bench.path(*number)).unwrap());
+            }
+            let seqno_in_tables = firsts[4];
+            let known = KnownLog { from, seqno_in_tables, ..KnownLog::default() };
+            assert_eq!(told(&bench, &known), (Vec::new(), 0, 0), "alone: {is_alone}");
+        }
+    }
+
+    #[test]
+    fn a_segment_that_ends_before_its_known_end_has_a_hole() {
+        let bench = Bench::pread();
+        let mut journal = bench.journal();
+        journal.put(b"first", b"value");
+        let last = journal.writer.position();
+        let end = journal.put(b"last", b"value").end.offset;
+        let holes = |end: Option<u64>| {
+            let salvaged = SalvagedJournal::survey(&bench.files, &bench.numbers());
+            let (mut keys, mut holes) = (0, 0);
+            salvaged.segment(last.segment, end, &mut |told| match told {
+                Told::Entry(..) => keys += 1,
+                _ => holes += 1,
+            });
+            (keys, holes)
+        };
+        assert_eq!(holes(Some(end)), (2, 0));
+        bench.fs.flip(&bench.path(last.segment), last.offset + 9);
+        assert_eq!((holes(Some(end)), holes(None)), ((1, 1), (1, 0)));
+    }
+
+    #[test]
+    fn a_number_that_no_store_gives_out_is_damage_of_its_record_alone() {
+        let bench = Bench::pread();
+        let mut journal = bench.journal();
+        for (key, seqno) in [(b"a", 1), (b"b", SEQNO_USED_MAX + 1), (b"c", 2)] {
+            journal.next_seqno = seqno;
+            journal.put(key, b"value");
+        }
+        let expected = vec![Bytes::from("a"), Bytes::from("c")];
+        assert_eq!(told(&bench, &KnownLog::default()), (expected.clone(), 1, 0));
+        let salvaged = SalvagedJournal::survey(&bench.files, &bench.numbers());
+        let (mut keys, mut holes) = (Vec::new(), 0);
+        salvaged.segment(bench.numbers()[0], None, &mut |told| match told {
+            Told::Entry(key, _) => keys.push(key),
+            _ => holes += 1,
+        });
+        assert_eq!((keys, holes), (expected, 1));
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::checksum;
 use crate::compaction::output::{Output, OutputOptions};
 use crate::error::Result;
+use crate::file_name;
 use crate::head::{BodyRef, Entry, EntryRef, ValuePointer};
 use crate::journal::{Collected, CollectedWriter, JournalFiles};
 use crate::key::SeqNo;
@@ -121,10 +122,11 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// Removes what an unfinished copy left in a directory that was empty before. What can't be removed stays: it is
-/// no store.
+/// Removes what an unfinished copy left in a directory that was empty before; what others put there since stays. So
+/// does what can't be removed: it is no store.
 pub(super) fn clear(fs: &dyn FileSystem, dir: &Path) {
-    for name in fs.list(dir).unwrap_or_default() {
+    let names = fs.list(dir).unwrap_or_default().into_iter();
+    for name in names.filter(|name| file_name::parse(name).is_some()) {
         let _ = fs.remove(&dir.join(name));
     }
 }

@@ -20,6 +20,14 @@ pub(super) struct Found {
     pub(super) segments: Vec<u64>,
 }
 
+/// Whether any of these files is one that only a store has.
+pub(super) fn is_store(names: &[String]) -> bool {
+    names.iter().filter_map(|name| file_name::parse(name)).any(|kind| {
+        use FileKind::{Current, Manifest, Segment, Table};
+        matches!(kind, Current | Manifest(_) | Segment(_) | Table(_))
+    })
+}
+
 impl Found {
     pub(super) fn new(resources: &Resources, dir: &Path, names: &[String]) -> Result<Found> {
         let kinds: Vec<FileKind> = names.iter().filter_map(|name| file_name::parse(name)).collect();
@@ -44,9 +52,7 @@ impl Found {
         let mut current = None;
         let manifest = match manifest::recover(&*resources.fs, dir) {
             Ok(Some(recovered)) => Ok(version(recovered)),
-            Ok(None) => {
-                return Err(Error::InvalidArgument(format!("{} holds no store", dir.display())));
-            }
+            Ok(None) => return Err(no_store(dir)),
             Err(newer @ Error::NewerFormat { .. }) => return Err(newer),
             // Where nothing names another, one alone is the live one.
             Err(error) => match manifests[..] {
@@ -67,7 +73,12 @@ impl Found {
     }
 }
 
-/// Whether an error is that `CURRENT` is missing, or names none.
+/// Whether an error is that `CURRENT` is missing, can't be read, or names none.
 fn is_of_current(error: &Error, dir: &Path) -> bool {
-    matches!(error, Error::Corruption { file, .. } if *file == file_name::current(dir))
+    matches!(error, Error::Corruption { file, .. } | Error::Io { path: file, .. }
+        if *file == file_name::current(dir))
+}
+
+pub(super) fn no_store(dir: &Path) -> Error {
+    Error::InvalidArgument(format!("{} holds no store", dir.display()))
 }

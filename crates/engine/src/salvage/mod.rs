@@ -11,12 +11,14 @@
 //! out. A value that can't be read never gives way to an older one. The old store is only read.
 
 mod copy;
+mod errors;
 mod found;
 mod sources;
 mod values;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -26,8 +28,8 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::file_name;
 use crate::head::{Body, Entry};
-use crate::journal::{JournalFiles, SalvagedJournal, Told};
-use crate::key::{SEQNO_MAX, SeqNo};
+use crate::journal::{JournalFiles, JournalPosition, KnownLog, SalvagedJournal, Told};
+use crate::key::{SEQNO_MAX, SEQNO_USED_MAX, SeqNo};
 use crate::options::{Options, Reading};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
 use crate::resources::{ResourceOptions, Resources};
@@ -38,11 +40,12 @@ use crate::version::{TableMeta, Version};
 use crate::vfs::{DiskFileSystem, SystemClock};
 
 use copy::Copy;
-use found::Found;
+use errors::Errors;
+use found::{Found, is_store, no_store};
 use sources::{JournalWrites, Lost, Newest, Source};
 use values::Values;
 
-/// So many keys that are left out, or are in doubt, are told by name.
+/// So many keys that are left out, or are in doubt, are told by name, and about so many places that can't be read.
 pub const NAMED_MAX: usize = 1000;
 
 /// Without a manifest nothing tells which numbers were given out and are lost.
@@ -73,7 +76,8 @@ pub struct SalvageReport {
     pub keys: u64,
     /// Bytes of their values.
     pub value_bytes: u64,
-    /// Keys of which a later write may be lost.
+    /// Keys of which a later write may be lost by what of the tables can't be read. Writes that the log has lost
+    /// may be to any key: behind its first hole no key is sure, and none is counted here.
     pub doubtful: u64,
     /// Keys whose value can't be read.
     pub unreadable: u64,
@@ -83,8 +87,10 @@ pub struct SalvageReport {
     pub has_manifest: bool,
     /// The first of the keys that are in doubt or can't be read, ascending.
     pub named: Vec<(Bytes, Doubt)>,
-    /// Every place that could not be read, and what that leads to.
+    /// The first of the places that could not be read, and what that leads to.
     pub damage: Vec<Damage>,
+    /// How many more there were.
+    pub more_damage: u64,
 }
 
 impl SalvageReport {
@@ -132,19 +138,17 @@ pub fn salvage_with(
 ) -> Result<SalvageReport> {
     options.check()?;
     let fs = &resources.fs;
+    let list = || fs.list(from).map_err(|error| Error::io("list", from, error));
     // Before anything is locked, which makes a file.
-    let names = fs.list(from).map_err(|error| Error::io("list", from, error))?;
+    if !is_store(&list()?) {
+        return Err(no_store(from));
+    }
     resources.check_empty(to)?;
-    let _from_lock = match resources.lock_directory(from) {
-        // On a disk that is mounted for reading only nobody has it open for writing.
-        Err(Error::Io { source, .. })
-            if source.kind() == std::io::ErrorKind::ReadOnlyFilesystem =>
-        {
-            None
-        }
-        locked => Some(locked?),
-    };
-    let found = Found::new(resources, from, &names)?;
+    let _from_lock = lock(from, resources)?;
+    // Another store may have been in either.
+    [from, to].into_iter().for_each(|dir| resources.file_cache.forget_directory(dir));
+    // Until it was locked, somebody may have changed it.
+    let found = Found::new(resources, from, &list()?)?;
     match &found.manifest {
         // It may be readable another time.
         Err(error @ Error::Io { .. }) if wanted == Wanted::Certain => return Err(error.clone()),
@@ -158,6 +162,25 @@ pub fn salvage_with(
     let _to_lock = resources.lock_directory(to)?;
     let work = Salvage { found, wanted, options, resources, from, to };
     work.run(progress).inspect_err(|_| copy::clear(&**fs, to))
+}
+
+/// Keeps everybody else out of the old store, where anybody can be in it.
+fn lock(from: &Path, resources: &Resources) -> Result<Option<Box<dyn Send + Sync>>> {
+    let error = match resources.lock_directory(from) {
+        Ok(lock) => return Ok(Some(lock)),
+        Err(error) => error,
+    };
+    let Error::Io { source, .. } = &error else { return Err(error) };
+    let is_free = match source.kind() {
+        // Nobody has it open for writing.
+        ErrorKind::ReadOnlyFilesystem => true,
+        // Who has it open has made the file.
+        ErrorKind::PermissionDenied => {
+            resources.fs.exists(&file_name::lock(from)).is_ok_and(|is_there| !is_there)
+        }
+        _ => false,
+    };
+    if is_free { Ok(None) } else { Err(error) }
 }
 
 struct Salvage<'a> {
@@ -174,8 +197,8 @@ struct Salvage<'a> {
 struct Journaled {
     writes: JournalWrites,
     deleted: Vec<RangeTombstone>,
-    holes: Vec<Error>,
-    torn: Option<Error>,
+    holes: Errors,
+    torn: Errors,
     behind_hole: u64,
     seqno_max: SeqNo,
 }
@@ -183,8 +206,8 @@ struct Journaled {
 impl Journaled {
     fn take(&mut self, told: Told) {
         match told {
-            Told::Hole(error) => self.holes.push(error),
-            Told::Torn(error) => self.torn = Some(error),
+            Told::Hole(error) => self.holes.add(error),
+            Told::Torn(error) => self.torn.add(error),
             Told::DeleteRange(tombstone) => {
                 self.seqno_max = self.seqno_max.max(tombstone.seqno);
                 self.deleted.push(tombstone);
@@ -213,7 +236,8 @@ impl Salvage<'_> {
         let table_bytes = self.found.tables.iter().map(|number| self.table_bytes(*number));
         let value_bytes = version.map_or(0, Version::value_bytes);
         // Tables are read twice: to find what can't be, and for what is in them.
-        let total = 2 * table_bytes.sum::<u64>() + value_bytes;
+        let twice = table_bytes.map(|bytes| bytes.saturating_mul(2));
+        let total = twice.fold(value_bytes, u64::saturating_add);
         let mut progress = Progress { done: 0, total, tell };
         let mut seen = self.look(&mut progress);
         let last_seqno = self.last_seqno(&seen)?;
@@ -232,9 +256,13 @@ impl Salvage<'_> {
         self.copy(&mut seen, &mut copy, &mut report, &mut progress)?;
         copy.finish(last_seqno)?;
         let Found { manifest, current, .. } = &self.found;
-        let named = manifest.as_ref().err().or(current.as_ref()).cloned();
-        let errors = seen.lost.errors.into_iter().chain(named);
-        report.damage = errors.map(|error| Damage::of(error, self.from)).collect();
+        // First, for there may be more of the others than there is room for.
+        let mut errors = Errors::default();
+        if let Some(error) = manifest.as_ref().err().or(current.as_ref()) {
+            errors.add(error.clone());
+        }
+        errors.append(seen.lost.errors);
+        (report.damage, report.more_damage) = errors.into_damage(self.from);
         progress.finish();
         Ok(report)
     }
@@ -250,8 +278,9 @@ impl Salvage<'_> {
         let files = self.files(self.from);
         let journal = SalvagedJournal::survey(&files, &self.found.segments);
         let mut journaled = self.journaled(&journal, &lost_ranges, &sources);
-        lost.errors.extend(journal.damage().iter().cloned());
-        lost.errors.extend(journaled.holes.drain(..).chain(journaled.torn.take()));
+        journal.damage().iter().cloned().for_each(|error| lost.errors.add(error));
+        lost.errors.append(std::mem::take(&mut journaled.holes));
+        lost.errors.append(std::mem::take(&mut journaled.torn));
         let values = Values::new(&files, &journal, &|number| self.end_of(number), &mut lost.errors);
         deleted.append(&mut journaled.deleted);
         let deleted = RangeTombstones::new(deleted);
@@ -260,13 +289,13 @@ impl Salvage<'_> {
 
     /// No write had a larger number, as far as anything tells.
     fn last_seqno(&self, seen: &Seen) -> Result<SeqNo> {
-        let in_tables = seen.sources.iter().filter_map(Source::seqnos).map(|seqnos| *seqnos.end());
+        let in_tables = seen.sources.iter().map(Source::seqno_max);
         let found = in_tables.fold(seen.journaled.seqno_max, SeqNo::max);
         let last = match &self.found.manifest {
             Ok(version) => found.max(version.last_seqno).max(version.seqno_next.saturating_sub(1)),
-            Err(_) => found.saturating_add(SEQNOS_LOST_MAX),
+            Err(_) => found.saturating_add(SEQNOS_LOST_MAX).min(SEQNO_USED_MAX),
         };
-        if last > SEQNO_MAX / 2 {
+        if last > SEQNO_USED_MAX {
             return Err(Error::corruption(self.from, 0, "its writes have impossible SeqNos"));
         }
         Ok(last)
@@ -289,11 +318,10 @@ impl Salvage<'_> {
                 continue;
             }
             let lost = seen.lost_ranges.cover(&key, SEQNO_MAX).max(newest.lost.newest_lost(&key));
-            if lost > entry.seqno {
+            let is_doubtful = lost > entry.seqno;
+            if is_doubtful && self.wanted == Wanted::Certain {
                 report.name(&key, Doubt::MayBeOlder);
-                if self.wanted == Wanted::Certain {
-                    continue;
-                }
+                continue;
             }
             let (value, journal_bytes) = match &entry.body {
                 Body::Inline(value) => (Ok(value.clone()), 0),
@@ -307,12 +335,15 @@ impl Salvage<'_> {
                 Err(error) => report.name(&key, Doubt::Unreadable(error.to_string())),
                 Ok(value) => {
                     copy.add(&key, &entry, &value)?;
+                    if is_doubtful {
+                        report.name(&key, Doubt::MayBeOlder);
+                    }
                     report.keys += 1;
                     report.value_bytes += value.len() as u64;
                 }
             }
         }
-        seen.lost.errors.append(&mut newest.lost.errors);
+        seen.lost.errors.append(newest.lost.errors);
         Ok(())
     }
 
@@ -345,25 +376,61 @@ impl Salvage<'_> {
         sources: &[Source],
     ) -> Journaled {
         let mut journaled = Journaled::default();
-        let Ok(version) = &self.found.manifest else {
-            // What a table may have is looked for there: it knows what was deleted since.
-            let is_in_table =
-                |key: &[u8], seqno| sources.iter().any(|source| source.may_have(key, seqno));
-            for &number in &self.found.segments {
-                journal.segment(number, None, &mut |told| match &told {
-                    Told::Entry(key, entry)
-                        if lost.cover(key, SEQNO_MAX) < entry.seqno
-                            && is_in_table(key, entry.seqno) => {}
-                    _ => journaled.take(told),
-                });
-            }
-            return journaled;
+        if let Ok(version) = &self.found.manifest {
+            self.take_log(version, journal, &mut journaled);
+        }
+        // What the tables have not lost, they know more of: also what was deleted since.
+        let is_in_table = |key: &[u8], seqno| {
+            let is_sure = self.found.manifest.is_ok();
+            let would_have = || sources.iter().any(|source| source.would_have(key, seqno));
+            lost.cover(key, SEQNO_MAX) < seqno && (is_sure || would_have())
         };
+        for (number, end) in self.older_segments(journal, lost) {
+            journal.segment(number, end, &mut |told| match &told {
+                Told::Entry(key, entry) if is_in_table(key, entry.seqno) => {}
+                _ => journaled.take(told),
+            });
+        }
+        journaled
+    }
+
+    /// Segments that may have what the tables have lost, with where they end, if that is known.
+    fn older_segments(
+        &self,
+        journal: &SalvagedJournal<'_>,
+        lost: &RangeTombstones,
+    ) -> Vec<(u64, Option<u64>)> {
+        let Ok(version) = &self.found.manifest else {
+            return self.found.segments.iter().map(|&number| (number, None)).collect();
+        };
+        if self.wanted == Wanted::Certain || lost.is_empty() {
+            return Vec::new();
+        }
+        let kept = version.segments.kept().map(|kept| (kept.number, Some(kept.end_offset)));
+        // Of the segment in which the log begins, what stands before that place.
+        let from @ JournalPosition { segment, offset, .. } = version.replay_from;
+        kept.chain(journal.has(from).then_some((segment, Some(offset)))).collect()
+    }
+
+    /// What the log says, up to its first hole or, if everything is wanted, as far as it can be read.
+    fn take_log(
+        &self,
+        version: &Version,
+        journal: &SalvagedJournal<'_>,
+        journaled: &mut Journaled,
+    ) {
         let (from, newest) = (version.replay_from, version.journal_newest);
         let is_needed =
             newest.segment != 0 && (newest.lsn >= from.lsn || newest.segment == from.segment);
-        let newest = is_needed.then_some(newest.segment);
-        journal.log(from, version.journal_synced.lsn, newest, &mut |told| {
+        let in_tables = version.tables().map(|(_, table)| table.meta.properties.seqno_max);
+        let known = KnownLog {
+            from,
+            seqno_in_tables: in_tables.max().unwrap_or(0),
+            synced_lsn: version.journal_synced.lsn,
+            newest: is_needed.then_some(newest.segment),
+            kept: version.segments.kept().map(|kept| kept.number).collect(),
+        };
+        journal.log(&known, &mut |told| {
             let is_write = !matches!(told, Told::Hole(_) | Told::Torn(_));
             let is_behind = is_write && !journaled.holes.is_empty();
             journaled.behind_hole += u64::from(is_behind);
@@ -376,18 +443,6 @@ impl Salvage<'_> {
                 journaled.seqno_max = journaled.seqno_max.max(seqno);
             }
         });
-        if self.wanted == Wanted::Everything && !lost.is_empty() {
-            let kept = version.segments.kept().map(|kept| (kept.number, kept.end_offset));
-            // What the tables have of the segment in which the log begins is before that place.
-            for (number, end) in kept.chain([(from.segment, from.offset)]) {
-                journal.segment(number, Some(end), &mut |told| match &told {
-                    // Of what the tables have not lost, they know more.
-                    Told::Entry(key, entry) if lost.cover(key, SEQNO_MAX) < entry.seqno => {}
-                    _ => journaled.take(told),
-                });
-            }
-        }
-        journaled
     }
 
     fn end_of(&self, segment: u64) -> Option<u64> {

@@ -5,15 +5,16 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
-use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::Arc;
 use std::vec;
 
 use bytes::Bytes;
 
-use crate::error::Error;
+use super::errors::Errors;
+use crate::error::{Error, Result};
 use crate::head::Entry;
-use crate::key::{KEY_BYTES_MAX, SEQNO_MAX, SeqNo};
+use crate::key::{KEY_BYTES_MAX, SEQNO_MAX, SEQNO_USED_MAX, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
 use crate::sstable::{Properties, SalvagedTable};
 use crate::version::TableMeta;
@@ -21,16 +22,20 @@ use crate::version::TableMeta;
 /// The writes that the journal tells of, in internal order. Values are where their pointers say.
 pub(super) type JournalWrites = BTreeMap<(Bytes, Reverse<SeqNo>), Entry>;
 
+const IMPOSSIBLE_SEQNOS: &str = "its writes have impossible SeqNos";
+
 /// A table that counts, and what counts of it.
 #[derive(Debug)]
 pub(super) struct Source {
     table: SalvagedTable,
+    /// What it holds; `None` if nothing tells.
+    known: Option<Arc<Properties>>,
+    /// What stands before this key doesn't count.
     smallest: Bytes,
-    largest: Bytes,
-    seqnos: RangeInclusive<SeqNo>,
-    range_tombstones: u64,
     /// What could not be read when all of it was.
     lost_blocks: BTreeSet<usize>,
+    /// The newest write in what could.
+    seqno_read: SeqNo,
 }
 
 /// What can't be read, with the writes that are lost by it.
@@ -38,16 +43,18 @@ pub(super) struct Source {
 pub(super) struct Lost {
     ranges: Vec<RangeTombstone>,
     /// What was found.
-    pub(super) errors: Vec<Error>,
+    pub(super) errors: Errors,
 }
 
 impl Lost {
-    /// Notes that writes up to `seqno_max` to the keys of `[start, last]` are lost.
-    pub(super) fn note(&mut self, error: &Error, start: &[u8], last: &[u8], seqno_max: SeqNo) {
-        let (from, to) = (start.escape_ascii(), last.escape_ascii());
-        let what = format!("lost are writes to keys from \"{from}\" to \"{to}\"");
-        self.errors.push(with_consequence(error, &what));
-        let end = Bytes::from([last, &[0]].concat());
+    /// Notes that writes up to `seqno_max` to the keys of `[start, last]` are lost; without a last one to all from
+    /// `start` on.
+    fn note(&mut self, error: &Error, start: &[u8], last: Option<&[u8]>, seqno_max: SeqNo) {
+        let from = start.escape_ascii();
+        let to = last.map(|last| format!(" to \"{}\"", last.escape_ascii())).unwrap_or_default();
+        let what = format!("lost are writes to keys from \"{from}\"{to}");
+        self.errors.add(with_consequence(error, &what));
+        let end = Bytes::from([last.unwrap_or(&[0xff; KEY_BYTES_MAX]), &[0]].concat());
         let start = Bytes::copy_from_slice(start);
         self.ranges.push(RangeTombstone { start, end, seqno: seqno_max });
     }
@@ -56,9 +63,10 @@ impl Lost {
     pub(super) fn note_table(&mut self, error: &Error, meta: Option<&TableMeta>) {
         match meta {
             Some(meta) => {
-                self.note(error, &meta.smallest, &meta.largest, meta.properties.seqno_max);
+                let Properties { largest, seqno_max, .. } = &*meta.properties;
+                self.note(error, &meta.smallest, Some(largest), *seqno_max);
             }
-            None => self.note(error, &[], &largest_key(), SEQNO_MAX),
+            None => self.note(error, &[], None, SEQNO_MAX),
         }
     }
 
@@ -72,11 +80,6 @@ impl Lost {
         let lost = self.ranges.iter().filter(|range| range.start <= key && *key < range.end[..]);
         lost.map(|range| range.seqno).max().unwrap_or(0)
     }
-}
-
-/// No key is larger.
-fn largest_key() -> Vec<u8> {
-    vec![0xff; KEY_BYTES_MAX]
 }
 
 /// The same error, saying what it leads to.
@@ -95,34 +98,59 @@ fn with_consequence(error: &Error, consequence: &str) -> Error {
 impl Source {
     /// What counts of a table, by what the manifest says of it, or without one by what it says itself. An error:
     /// it is not the table that the manifest means.
-    pub(super) fn new(table: SalvagedTable, meta: Option<&TableMeta>) -> Result<Source, Error> {
+    pub(super) fn new(table: SalvagedTable, meta: Option<&TableMeta>) -> Result<Source> {
+        let damage = |what| Err(Error::corruption(table.path(), 0, what));
         let own = table.properties().ok();
-        let known: Option<&Properties> = meta.map(|meta| &*meta.properties).or(own);
-        if let (Some(known), Some(own)) = (known, own)
-            && known != own
-        {
-            return Err(Error::corruption(table.path(), 0, "this is another store's table"));
+        let known = match meta {
+            Some(meta) => Some(meta.properties.clone()),
+            None => own.cloned().map(Arc::new),
+        };
+        if own.is_some_and(|own| known.as_deref() != Some(own)) {
+            return damage("this is another store's table");
         }
-        let smallest = meta.map(|meta| &meta.smallest).or(known.map(|known| &known.smallest));
-        Ok(Source {
-            smallest: smallest.cloned().unwrap_or_default(),
-            largest: known.map_or_else(|| largest_key().into(), |known| known.largest.clone()),
-            seqnos: known.map_or(0..=SEQNO_MAX, |known| known.seqno_min..=known.seqno_max),
-            range_tombstones: known.map_or(u64::MAX, |known| known.range_tombstones),
-            lost_blocks: BTreeSet::new(),
-            table,
+        if known.as_ref().is_some_and(|known| known.seqno_max > SEQNO_USED_MAX) {
+            return damage(IMPOSSIBLE_SEQNOS);
+        }
+        let smallest = meta.map(|meta| &meta.smallest).or(known.as_ref().map(|it| &it.smallest));
+        let smallest = smallest.cloned().unwrap_or_default();
+        Ok(Source { table, known, smallest, lost_blocks: BTreeSet::new(), seqno_read: 0 })
+    }
+
+    /// Whether it is known that it would have a write to a key, if nothing has hidden it.
+    pub(super) fn would_have(&self, key: &[u8], seqno: SeqNo) -> bool {
+        self.known.as_ref().is_some_and(|known| {
+            self.smallest[..] <= *key && *key <= known.largest[..] && self.may_have(seqno)
         })
     }
 
-    /// Whether it would have a write to a key, if nothing has hidden it.
-    pub(super) fn may_have(&self, key: &[u8], seqno: SeqNo) -> bool {
-        let has_key = self.smallest[..] <= *key && *key <= self.largest[..];
-        has_key && self.seqnos().is_some_and(|seqnos| seqnos.contains(&seqno))
+    /// Whether a write with this number may be in it.
+    fn may_have(&self, seqno: SeqNo) -> bool {
+        match &self.known {
+            Some(known) => (known.seqno_min..=known.seqno_max).contains(&seqno),
+            None => seqno <= SEQNO_USED_MAX,
+        }
     }
 
-    /// The writes that may be in it, if that is known.
-    pub(super) fn seqnos(&self) -> Option<&RangeInclusive<SeqNo>> {
-        (*self.seqnos.end() < SEQNO_MAX).then_some(&self.seqnos)
+    /// The newest write that is known to be in it.
+    pub(super) fn seqno_max(&self) -> SeqNo {
+        self.known.as_ref().map_or(self.seqno_read, |known| known.seqno_max)
+    }
+
+    /// No write that is lost with a part of it is newer.
+    fn seqno_lost_max(&self) -> SeqNo {
+        self.known.as_ref().map_or(SEQNO_MAX, |known| known.seqno_max)
+    }
+
+    fn largest(&self) -> Option<&[u8]> {
+        self.known.as_ref().map(|known| &known.largest[..])
+    }
+
+    fn range_tombstones(&self) -> Result<&[RangeTombstone]> {
+        let tombstones = self.table.range_tombstones().map_err(Error::clone)?;
+        match tombstones.iter().all(|tombstone| self.may_have(tombstone.seqno)) {
+            true => Ok(tombstones),
+            false => Err(Error::corruption(self.table.path(), 0, IMPOSSIBLE_SEQNOS)),
+        }
     }
 
     /// Reads all of it; notes what can't be, and adds the ranges that it deletes. Tells of the bytes of each block.
@@ -132,41 +160,56 @@ impl Source {
         deleted: &mut Vec<RangeTombstone>,
         read: &mut dyn FnMut(u64),
     ) {
-        lost.errors.extend(self.table.check_index().err());
-        lost.errors.extend(self.table.properties().err().cloned());
-        match self.table.range_tombstones() {
+        let properties = self.table.properties().err().cloned();
+        self.table.check_index().err().into_iter().chain(properties).for_each(|error| {
+            lost.errors.add(error);
+        });
+        let mut seqno_read = 0;
+        match self.range_tombstones() {
             Ok(tombstones) => deleted.extend(tombstones.iter().cloned().map(|mut tombstone| {
                 tombstone.start = tombstone.start.max(self.smallest.clone());
+                seqno_read = seqno_read.max(tombstone.seqno);
                 tombstone
             })),
-            Err(error) if self.range_tombstones > 0 => {
-                lost.note(error, &self.smallest, &self.largest, *self.seqnos.end());
+            Err(error) if self.known.as_ref().is_some_and(|known| known.range_tombstones == 0) => {
+                lost.errors.add(error);
             }
-            Err(error) => lost.errors.push(error.clone()),
+            Err(error) => lost.note(&error, &self.smallest, self.largest(), self.seqno_lost_max()),
         }
         for block in 0..self.table.block_count() {
-            if self.entries(block, lost).is_none() {
-                self.lost_blocks.insert(block);
+            match self.entries(block, lost) {
+                Some(entries) => {
+                    let seqnos = entries.iter().map(|(_, entry)| entry.seqno);
+                    seqno_read = seqnos.fold(seqno_read, SeqNo::max);
+                }
+                None => drop(self.lost_blocks.insert(block)),
             }
             read(self.table.block_bytes(block));
         }
+        self.seqno_read = seqno_read;
     }
 
     /// What counts of a block; `None`, and noted, if it can't be read.
     fn entries(&self, block: usize, lost: &mut Lost) -> Option<Vec<(Bytes, Entry)>> {
         let start = self.table.first_key(block).max(&self.smallest);
         let next = (block + 1 < self.table.block_count()).then(|| self.table.first_key(block + 1));
-        let last = next.unwrap_or(&self.largest);
-        if last < &self.smallest[..] {
+        let last = next.or(self.largest());
+        if last.is_some_and(|last| last < &self.smallest[..]) {
             return Some(Vec::new());
         }
-        match self.table.entries(block) {
+        let entries = self.table.entries(block).and_then(|entries| {
+            match entries.iter().all(|(_, entry)| self.may_have(entry.seqno)) {
+                true => Ok(entries),
+                false => Err(self.table.damage(block, IMPOSSIBLE_SEQNOS)),
+            }
+        });
+        match entries {
             Ok(mut entries) => {
                 entries.retain(|(key, _)| *key >= self.smallest);
                 Some(entries)
             }
             Err(error) => {
-                lost.note(&error, start, last, *self.seqnos.end());
+                lost.note(&error, start, last, self.seqno_lost_max());
                 None
             }
         }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::errors::Errors;
 use crate::checksum;
 use crate::error::{Error, Result};
 use crate::file_name;
@@ -13,7 +14,7 @@ use crate::head::{Body, ValuePointer};
 use crate::journal::{
     CollectedIndex, JournalFiles, MovedValues, SalvagedJournal, Segment, Told, ValuePlace,
 };
-use crate::key::SeqNo;
+use crate::key::{SeqNo, VALUE_BYTES_MAX};
 
 /// Where values may be.
 pub(super) struct Values {
@@ -30,7 +31,7 @@ impl Values {
         files: &Arc<JournalFiles>,
         journal: &SalvagedJournal<'_>,
         end: &dyn Fn(u64) -> Option<u64>,
-        damage: &mut Vec<Error>,
+        damage: &mut Errors,
     ) -> Values {
         let mut values =
             Values { files: files.clone(), moved: BTreeMap::new(), by_seqno: HashMap::new() };
@@ -44,8 +45,11 @@ impl Values {
                     }
                 }
                 Err(error) => {
-                    damage.push(error);
-                    journal.segment(number, None, &mut |told| values.note(told));
+                    damage.add(error);
+                    journal.segment(number, end(number), &mut |told| match told {
+                        Told::Hole(error) => damage.add(error),
+                        told => values.note(told),
+                    });
                 }
             }
         }
@@ -81,6 +85,9 @@ impl Values {
 
     fn read_at(&self, segment: u64, offset: u64, pointer: &ValuePointer) -> Result<Vec<u8>> {
         let path = &file_name::segment(&self.files.dir, segment);
+        if pointer.length as usize > VALUE_BYTES_MAX {
+            return Err(Error::corruption(path, offset, "no value is so long"));
+        }
         let io_error = |op| move |source| Error::io(op, path, source);
         let file = self.files.file_cache.open(path).map_err(io_error("open"))?;
         let len = file.len().map_err(io_error("read"))?;

@@ -94,10 +94,16 @@ impl SalvagedTable {
         self.fences.handle(block).map_or(0, |handle| handle.frame_bytes as u64)
     }
 
+    /// That this is wrong with a block.
+    pub fn damage(&self, block: usize, what: &'static str) -> Error {
+        let offset = self.fences.handle(block).map_or(0, |handle| handle.offset);
+        self.source.corruption(offset, what)
+    }
+
     /// The keys and entries of a block. Requires: there is such a block.
     pub fn entries(&self, block: usize) -> Result<Vec<(Bytes, Entry)>> {
         let offset = self.fences.handle(block).map_or(0, |handle| handle.offset);
-        let damage = |what| self.source.corruption(offset, what);
+        let damage = |what| self.damage(block, what);
         let handle = || self.fences.handle(block).ok_or_else(|| damage("no such block"));
         let bytes = self.source.block(block, || offset, handle, Purpose::Pass)?;
         let parsed = Block::parse(bytes.bytes()).ok_or_else(|| damage("malformed block"))?;

@@ -29,7 +29,7 @@ use crate::journal::{
     CollectedIndex, JournalFiles, JournalPosition, JournalWriter, LogSegment, Recovered,
     SEGMENT_HEADER_BYTES, Segment, SegmentOptions, SegmentPool, SyncState, recover,
 };
-use crate::key::{SEQNO_MAX, SeqNo};
+use crate::key::{SEQNO_USED_MAX, SeqNo};
 use crate::lock;
 use crate::manifest::{self, Manifest};
 use crate::memtable::MemtableWriter;
@@ -219,7 +219,7 @@ impl Opening<'_> {
             false => (version.last_seqno.max(recovered.last_seqno))
                 .max(version.seqno_next.saturating_sub(1)),
         };
-        if last_seqno > SEQNO_MAX / 2 {
+        if last_seqno > SEQNO_USED_MAX {
             return Err(Error::corruption(self.dir, 0, "its writes have impossible SeqNos"));
         }
         version.replay_from = recovered.start;
@@ -493,8 +493,8 @@ mod tests {
     #[test]
     fn numbers_near_their_end_are_refused() {
         let changes: [fn(&mut VersionEdit); 3] = [
-            |edit| edit.last_seqno = Some(SEQNO_MAX - 1),
-            |edit| edit.seqno_next = Some(SEQNO_MAX - 1),
+            |edit| edit.last_seqno = Some(SEQNO_USED_MAX + 1),
+            |edit| edit.seqno_next = Some(SEQNO_USED_MAX + 2),
             |edit| edit.next_file_number = Some(u64::MAX),
         ];
         for change in changes {

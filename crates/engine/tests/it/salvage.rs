@@ -2,11 +2,16 @@
 //! unless everything was asked for, and then never one that it never had.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tallybook::salvage::{Doubt, SalvageReport, Wanted, salvage_with};
+use tallybook::manifest::{self, Manifest};
+use tallybook::salvage::{Doubt, NAMED_MAX, SalvageReport, Wanted, salvage_with};
+use tallybook::sstable::Properties;
+use tallybook::version::TableMeta;
+use tallybook::vfs::faulty::{Fault, FaultyFileSystem};
 use tallybook::vfs::{CrashMode, FileSystem, ManualClock, MemoryFileSystem};
 use tallybook::{Error, Options, ResourceOptions, Resources, Store, WriteBatch, WriteOptions};
 
@@ -167,16 +172,20 @@ fn a_sound_store_is_saved_whole_with_all_that_is_known_of_its_values() {
     assert!(saved(&crashed) == expected);
 }
 
+/// A number of a table's footer.
+fn in_footer(fs: &MemoryFileSystem, path: &Path, at: usize) -> u64 {
+    let bytes = contents(fs, path);
+    let at = bytes.len() - 80 + at;
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
 #[test]
 fn a_damaged_point_index_or_properties_cost_nothing() {
     let fs = MemoryFileSystem::new();
     let expected = filled(&fs);
     for path in paths(&fs, ".sst") {
-        let end = contents(&fs, &path).len();
-        let footer = contents(&fs, &path)[end - 80..].to_vec();
-        let offset = |at: usize| u64::from_le_bytes(footer[at..at + 8].try_into().unwrap());
-        flip(&fs, &path, offset(24));
-        flip(&fs, &path, offset(36) + 3);
+        flip(&fs, &path, in_footer(&fs, &path, 24));
+        flip(&fs, &path, in_footer(&fs, &path, 36) + 3);
     }
     assert!(matches!(
         Store::open_with(FROM, options(), resources(&fs)),
@@ -448,6 +457,256 @@ fn place_of(fs: &MemoryFileSystem, needle: &[u8]) -> (PathBuf, u64) {
         Some((path, at as u64))
     });
     place.expect("they are there")
+}
+
+/// Where records of a segment begin, and where the last one ends.
+fn record_places(fs: &MemoryFileSystem, path: &Path) -> Vec<u64> {
+    let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
+    let mut places = Vec::new();
+    let mut note = |line: &str| {
+        let place = line.split(' ').next().and_then(|place| place.parse::<u64>().ok());
+        places.extend(place.filter(|_| !line.starts_with(' ')));
+    };
+    tallybook::journal::inspect(&fs, path, &mut note).unwrap();
+    places
+}
+
+/// It ends where a record does, or in zeros, but not where it was made to end, nor as it was written.
+#[test]
+fn a_log_that_was_cut_short_is_not_whole() {
+    let fs = MemoryFileSystem::new();
+    let store = open(&fs, FROM);
+    for at in 0..10 {
+        store.put(&key(at), &value(at, 0)).unwrap();
+    }
+    let crashed = || fs.image().crash(CrashMode::KeepAll, 1);
+    let whole = crashed();
+    assert!(salvage(&whole, Wanted::Certain).unwrap().is_whole());
+    let (path, _) = place_of(&whole, &value(9, 0));
+    let places = record_places(&whole, &path);
+    assert!(places.len() > 10);
+    for &place in &places {
+        let fs = crashed();
+        fs.open(&path).unwrap().set_len(place).unwrap();
+        let report = salvage(&fs, Wanted::Certain).unwrap();
+        assert!(!report.is_whole() && report.keys < 11, "cut at {place}: {report:?}");
+    }
+    let fs = crashed();
+    let last = places[places.len() - 2];
+    fs.open(&path).unwrap().write_all_at(&[0; 96], last).unwrap();
+    let report = salvage(&fs, Wanted::Certain).unwrap();
+    assert_eq!((report.keys, report.is_whole()), (9, false), "{report:?}");
+}
+
+/// Opening looks at its header alone; it was taken for the end of the log.
+#[test]
+fn a_damaged_start_of_a_segment_that_is_kept_for_its_values_costs_nothing() {
+    let fs = MemoryFileSystem::new();
+    let store = open(&fs, FROM);
+    let mut expected = BTreeMap::new();
+    for at in 0..100 {
+        store.put(&key(at), &value(1, at)).unwrap();
+        expected.insert(key(at), value(1, at));
+    }
+    store.flush().unwrap();
+    store.put(b"deleted", &value(1, 0)).unwrap();
+    store.delete(b"deleted").unwrap();
+    store.compact(None, None, &mut |_, _| {}).unwrap();
+    store.close().unwrap();
+    let segments = paths(&fs, ".journal");
+    assert!(segments.len() > 4);
+    for segment in &segments[..3] {
+        flip(&fs, segment, 70);
+    }
+    open(&fs, FROM).close().unwrap();
+    for wanted in [Wanted::Certain, Wanted::Everything] {
+        let report = salvage(&fs, wanted).unwrap();
+        assert!(report.is_whole() && report.behind_hole == 0, "{report:?}");
+        assert!(saved(&fs) == expected);
+        clear(&fs);
+    }
+}
+
+/// After a crash numbers go on far above those of before, which a reserve of as many doesn't reach.
+#[test]
+fn numbers_go_on_above_those_of_tables_without_properties() {
+    let fs = MemoryFileSystem::new();
+    let store = open(&fs, FROM);
+    store.put(b"before", b"value").unwrap();
+    store.flush().unwrap();
+    let fs = fs.image().crash(CrashMode::KeepAll, 1);
+    let store = open(&fs, FROM);
+    for at in 0..10 {
+        store.put(&key(at), b"value").unwrap();
+    }
+    store.compact(None, None, &mut |_, _| {}).unwrap();
+    store.close().unwrap();
+    for path in [paths(&fs, "MANIFEST"), paths(&fs, ".journal")].concat() {
+        fs.remove(&path).unwrap();
+    }
+    for path in paths(&fs, ".sst") {
+        flip(&fs, &path, in_footer(&fs, &path, 36) + 3);
+    }
+    let report = salvage(&fs, Wanted::Everything).unwrap();
+    assert_eq!((report.keys, saved(&fs).len()), (11, 11), "{report:?}");
+}
+
+/// Has the manifest say something else of tables.
+fn change_properties(fs: &MemoryFileSystem, change: fn(&mut Properties)) {
+    let found = manifest::recover(fs, Path::new(FROM)).unwrap().unwrap();
+    let mut edit = found.version.to_edit();
+    for added in &mut edit.added {
+        let mut properties = (*added.meta.properties).clone();
+        change(&mut properties);
+        added.meta = TableMeta::new(added.meta.number, Arc::new(properties));
+    }
+    let number = found.version.next_file_number;
+    edit.next_file_number = Some(number + 1);
+    Manifest::create(fs, Path::new(FROM), number, &edit).unwrap();
+}
+
+#[test]
+fn entries_beyond_the_numbers_that_the_manifest_has_of_a_table_are_damage() {
+    let fs = MemoryFileSystem::new();
+    let store = open(&fs, FROM);
+    for at in 0..10 {
+        store.put(&key(at), b"value").unwrap();
+    }
+    store.flush().unwrap();
+    store.close().unwrap();
+    change_properties(&fs, |properties| properties.seqno_max = properties.seqno_min);
+    for path in paths(&fs, ".sst") {
+        flip(&fs, &path, in_footer(&fs, &path, 36) + 3);
+    }
+    let report = salvage(&fs, Wanted::Certain).unwrap();
+    assert_eq!((report.keys, report.damage.len()), (0, 2), "{report:?}");
+}
+
+#[test]
+fn impossible_sizes_in_a_manifest_are_no_harm() {
+    let fs = MemoryFileSystem::new();
+    filled(&fs);
+    change_properties(&fs, |properties| {
+        properties.segment_refs.iter_mut().for_each(|segment| segment.bytes = u64::MAX);
+    });
+    let report = salvage(&fs, Wanted::Certain).unwrap();
+    assert!(!report.is_whole(), "{report:?}");
+}
+
+/// A write that is lost in the log, and no manifest that tells where the log begins.
+#[test]
+fn without_a_manifest_places_of_the_log_that_can_not_be_read_are_told_too() {
+    let fs = MemoryFileSystem::new();
+    let store = open(&fs, FROM);
+    for name in ["a", "lost", "c"] {
+        store.put(name.as_bytes(), b"value").unwrap();
+    }
+    let fs = fs.image().crash(CrashMode::KeepAll, 1);
+    let (path, at) = place_of(&fs, b"lost");
+    flip(&fs, &path, at);
+    paths(&fs, "MANIFEST").iter().for_each(|path| fs.remove(path).unwrap());
+    let report = salvage(&fs, Wanted::Everything).unwrap();
+    assert_eq!((report.keys, report.damage.len()), (2, 2), "{report:?}");
+    assert!(report.damage.iter().any(|damage| damage.file == path), "{report:?}");
+}
+
+#[test]
+fn a_manifest_that_is_alone_counts_where_the_file_that_names_it_can_not_be_read() {
+    let fs = MemoryFileSystem::new();
+    let expected = filled(&fs);
+    let fails =
+        |operation: &str, path: &Path| operation == "open_read" && path.ends_with("CURRENT");
+    let report = salvage_failing(&fs, ErrorKind::Other, fails).unwrap();
+    assert!(report.has_manifest && report.damage.len() == 1, "{report:?}");
+    assert!(saved(&fs) == expected);
+}
+
+/// What is certain, where operations on the old store fail.
+fn salvage_failing(
+    fs: &MemoryFileSystem,
+    kind: ErrorKind,
+    only: fn(&str, &Path) -> bool,
+) -> Result<SalvageReport, Error> {
+    let faulty = FaultyFileSystem::new(Arc::new(fs.clone()));
+    faulty.fail_at(0, Fault { sticky: true, only: Some(only), ..Fault::kind(kind) });
+    let clock = Arc::new(ManualClock::at_ms(1_000));
+    let resources = Resources::inline(ResourceOptions::default(), Arc::new(faulty), clock);
+    let (from, to) = (Path::new(FROM), Path::new(TO));
+    salvage_with(from, to, Wanted::Certain, &options(), &resources, &mut |_, _| {})
+}
+
+/// A copy for reading only, of which nobody can say whether somebody has it open only if it has the lock's file.
+#[test]
+fn a_directory_that_may_only_be_read_needs_no_lock_if_it_has_none() {
+    let fs = MemoryFileSystem::new();
+    let expected = filled(&fs);
+    let fails = |operation: &str, path: &Path| operation == "lock" && path.starts_with(FROM);
+    let refused = salvage_failing(&fs, ErrorKind::PermissionDenied, fails);
+    assert!(matches!(refused, Err(Error::Io { op: "lock", .. })), "{refused:?}");
+    fs.remove(&Path::new(FROM).join("LOCK")).unwrap();
+    assert!(salvage_failing(&fs, ErrorKind::PermissionDenied, fails).unwrap().is_whole());
+    assert!(saved(&fs) == expected);
+}
+
+#[test]
+fn a_key_in_doubt_whose_value_can_not_be_read_is_told_once() {
+    let fs = MemoryFileSystem::new();
+    filled(&fs);
+    flip_in(&fs, ".sst", &value(204, 1));
+    flip_in(&fs, ".journal", &value(205, 0));
+    let report = salvage(&fs, Wanted::Everything).unwrap();
+    let named: Vec<_> = report.named.iter().filter(|(named, _)| *named == key(205)).collect();
+    assert!(matches!(named[..], [(_, Doubt::Unreadable(_))]), "{named:?}");
+    assert_eq!((report.unreadable, report.doubtful), (1, report.named.len() as u64 - 1));
+    let taken = saved(&fs);
+    let in_doubt = report.named.iter().filter(|(_, doubt)| *doubt == Doubt::MayBeOlder);
+    assert!(in_doubt.into_iter().all(|(key, _)| taken.contains_key(key)));
+}
+
+/// A file can be made to have more of them than there is memory to name.
+#[test]
+fn damaged_places_beyond_the_first_ones_are_counted() {
+    let fs = MemoryFileSystem::new();
+    let one_segment = Options { memtable_bytes: 8 << 20, segment_bytes_max: 8 << 20, ..options() };
+    let one_segment = Options { segment_bytes_min: 8 << 20, ..one_segment };
+    let store = Store::open_with(FROM, one_segment, resources(&fs)).unwrap();
+    let writes = 2 * NAMED_MAX as u32 + 20;
+    for at in 0..writes {
+        store.put(&key(at), b"value").unwrap();
+    }
+    store.sync().unwrap();
+    store.put(b"behind", b"the sync").unwrap();
+    let fs = fs.image().crash(CrashMode::KeepAll, 1);
+    let (path, _) = place_of(&fs, b"behind");
+    let places = record_places(&fs, &path);
+    for place in places[1..].iter().take(writes as usize).step_by(2) {
+        flip(&fs, &path, place + 50);
+    }
+    let report = salvage(&fs, Wanted::Everything).unwrap();
+    assert_eq!((report.damage.len(), report.more_damage), (NAMED_MAX, 10));
+    assert_eq!(report.keys, u64::from(writes) / 2 + 1);
+}
+
+#[test]
+fn files_that_are_not_of_a_store_stay_alone() {
+    let fs = MemoryFileSystem::new();
+    fs.create_dir_all(Path::new(FROM)).unwrap();
+    fs.create(&Path::new(FROM).join("notes")).unwrap();
+    assert!(matches!(salvage(&fs, Wanted::Everything), Err(Error::InvalidArgument(_))));
+    assert_eq!(fs.list(Path::new(FROM)).unwrap(), ["notes"], "not even a lock was made");
+    filled(&fs);
+    // Somebody puts a file there, and then there is no room.
+    let mine = Path::new(TO).join("mine");
+    let mut disturb = |_, _| {
+        if !fs.exists(&mine).unwrap() {
+            fs.create(&mine).unwrap();
+            fs.set_capacity(Some(1 << 10));
+        }
+    };
+    let (from, to) = (Path::new(FROM), Path::new(TO));
+    let failed = salvage_with(from, to, Wanted::Certain, &options(), &resources(&fs), &mut disturb);
+    assert!(failed.is_err());
+    assert_eq!(fs.list(to).unwrap(), ["mine"]);
 }
 
 /// A cheap sequence of numbers (xorshift, Marsaglia, 2003).
