@@ -55,12 +55,16 @@ fn as_json(report: &SalvageReport) -> serde_json::Value {
         "has_manifest": report.has_manifest,
         "named": named.collect::<Vec<_>>(),
         "damage": damage_as_json(&report.damage),
+        "more_damage": report.more_damage,
     })
 }
 
 fn write_text(out: &mut Output, report: &SalvageReport, wanted: Wanted) -> std::io::Result<()> {
     let SalvageReport { keys, value_bytes, doubtful, unreadable, behind_hole, .. } = report;
     write_damage(out, &report.damage)?;
+    if report.more_damage > 0 {
+        writeln!(out, "and {} more damaged places", report.more_damage)?;
+    }
     for (key, doubt) in &report.named {
         let key = escape(key);
         match doubt {
@@ -85,6 +89,9 @@ fn write_text(out: &mut Output, report: &SalvageReport, wanted: Wanted) -> std::
     }
     if *behind_hole > 0 {
         writeln!(out, "{behind_hole} writes behind missing ones, {taken}{hint}")?;
+        if wanted == Wanted::Everything {
+            writeln!(out, "any other key may have been overwritten or deleted by a missing write")?;
+        }
     }
     if *unreadable > 0 {
         writeln!(out, "{unreadable} unreadable keys, left out")?;
@@ -92,6 +99,9 @@ fn write_text(out: &mut Output, report: &SalvageReport, wanted: Wanted) -> std::
     writeln!(out, "saved {keys} keys with {value_bytes} bytes of values")?;
     match report.is_whole() {
         true => writeln!(out, "nothing is missing"),
-        false => writeln!(out, "{} damaged places", report.damage.len()),
+        false => {
+            let places = report.damage.len() as u64 + report.more_damage;
+            writeln!(out, "{places} damaged places")
+        }
     }
 }
