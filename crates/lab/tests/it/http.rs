@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tallybook_lab::Error;
 use tallybook_lab::bare::{Bare, BareOptions};
-use tallybook_lab::record::Standing;
 use tallybook_lab::spec::{Length, Pace, Spec, ValueSizes, Workload};
 use tallybook_lab::target::http::HttpTarget;
 
@@ -137,7 +136,8 @@ fn server_that_stops_answering_has_what_is_under_way_counted_as_waited_for() {
     let loaded = run(&target, &spec);
     assert!(loaded.error.is_none(), "{:?}", loaded.error);
     let outcome = loaded.outcome;
-    assert_eq!(outcome.standing(), Standing::FellBehind);
+    // On a busy machine the generator may be late too, and that is told first.
+    assert!(!outcome.counts(), "{:?}", outcome.invalid);
     let get = &outcome.kinds["get"];
     assert_eq!((get.count, get.errors["time-out"]), (98, 4));
     assert!(get.latency.max_ns > 10_000_000_000, "{:?}", get.latency);
