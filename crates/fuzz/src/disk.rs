@@ -14,7 +14,7 @@ use tallybook::resources::ResourceOptions;
 use tallybook::vfs::{FileSystem, ManualClock, MemoryFileSystem};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::input::{slot, u32_at};
+use crate::input::{Input, part, slot, u32_at};
 
 const RECORD_HEADER: usize = RECORD_HEADER_BYTES as usize;
 const FOOTER_BYTES: usize = 80;
@@ -34,7 +34,12 @@ pub(crate) fn empty() -> MemoryFileSystem {
 
 /// What runs a store without a thread; caches are small, as making them takes longer than the store.
 pub(crate) fn inline(fs: &MemoryFileSystem) -> Arc<Resources> {
-    let clock = Arc::new(ManualClock::at_ms(1_000_000));
+    inline_at(fs, 1_000_000)
+}
+
+/// The same at another time.
+pub(crate) fn inline_at(fs: &MemoryFileSystem, now_ms: u64) -> Arc<Resources> {
+    let clock = Arc::new(ManualClock::at_ms(now_ms));
     let options = ResourceOptions {
         block_cache_bytes: 64 << 10,
         recent_keys_bytes: 4 << 10,
@@ -64,6 +69,39 @@ pub(crate) fn files(fs: &MemoryFileSystem) -> Vec<PathBuf> {
     let mut names = fs.list(dir()).expect("the directory is there");
     names.sort();
     names.iter().map(|name| dir().join(name)).collect()
+}
+
+/// Changes up to eight files of the directory, each a file, what is done, where, and with what; and makes
+/// checksums right, if they are to be.
+pub(crate) fn damage(fs: &MemoryFileSystem, input: &mut Input<'_>, corrects: bool) {
+    let paths = files(fs);
+    for _ in 0..8 {
+        if input.0.is_empty() {
+            break;
+        }
+        let path = &paths[usize::from(input.u8()) % paths.len()];
+        let mut bytes = read(fs, path);
+        let (what, at) = (input.u8(), usize::from(input.u16()) % (bytes.len() + 1));
+        let patch = input.part();
+        match what % 4 {
+            0 => {
+                let end = bytes.len().min(at + patch.len());
+                bytes[at..end].copy_from_slice(&patch[..end - at]);
+            }
+            1 => bytes[at..].iter_mut().zip(patch).for_each(|(byte, mask)| *byte ^= mask),
+            2 => bytes.truncate(at),
+            _ => drop(bytes.splice(at..at, patch.iter().copied())),
+        }
+        if corrects {
+            correct(path, &mut bytes);
+        }
+        write(fs, path, &bytes);
+    }
+}
+
+/// One of the changes that `damage` makes.
+pub(crate) fn change(file: u8, what: u8, at: u16, patch: &[u8]) -> Vec<u8> {
+    [&[file, what][..], &at.to_le_bytes(), &part(patch)].concat()
 }
 
 /// Makes every checksum of a file right that can be found, by the file's name.
@@ -128,6 +166,25 @@ fn correct_record(salt: Salt, at: usize, bytes: &mut [u8]) -> Option<usize> {
     let crc = salt.crc(at as u64, &bytes[at + 4..at + RECORD_HEADER]);
     put(bytes, at, &crc.to_le_bytes());
     Some(end)
+}
+
+/// Whether a segment's file is shorter than its header says.
+pub(crate) fn is_short(segment: &[u8]) -> bool {
+    let made = segment.get(48..).map_or(0, |fields| Input(fields).u64());
+    (segment.len() as u64) < made
+}
+
+/// Where the records of a sound segment end, the start included.
+pub(crate) fn record_ends(bytes: &[u8]) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut at = 64;
+    while let (Some(meta), Some(values)) = (u32_at(bytes, at + 32), u32_at(bytes, at + 36))
+        && bytes.get(at + 44).is_some_and(|&record_type| record_type > 0)
+    {
+        at += record_bytes(meta, values) as usize;
+        ends.push(at);
+    }
+    ends
 }
 
 /// A table: the sections that the footer names, the blocks that the fences name, the footer.

@@ -11,6 +11,7 @@ mod store;
 mod journal;
 mod table;
 mod manifest;
+mod salvage;
 mod files;
 mod http;
 
@@ -57,6 +58,8 @@ targets! {
     manifest_file: manifest::file, manifest::file_seeds;
     manifest_current: manifest::current, manifest::current_seeds;
     store_damage: store::damage, store::seeds;
+    store_salvage: salvage::store, salvage::store_seeds;
+    table_salvage: salvage::table, salvage::table_seeds;
     files_record: files::record, files::record_seeds;
     files_superblock: files::superblock, files::superblock_seeds;
     files_kfs: files::kfs, files::kfs_seeds;

@@ -21,7 +21,8 @@ struct Killed {
 
 static KILLED: LazyLock<Killed> = LazyLock::new(Killed::make);
 
-fn options() -> Options {
+/// Small files, so that there are many.
+pub(crate) fn options() -> Options {
     let mut compression = [Compression::None; LEVEL_COUNT];
     compression[1] = Compression::Lz4;
     compression[2..].fill(Compression::Zstd);
@@ -96,34 +97,12 @@ pub(crate) fn contents(is_wanted: fn(FileKind) -> bool) -> Vec<Vec<u8>> {
     paths.map(|path| disk::read(&fs, &path)).collect()
 }
 
-/// Changes of files, each a file, what is done, where, and with what.
+/// Changes of files, as [`disk::damage`] makes them.
 pub(crate) fn damage(data: &[u8]) -> bool {
     let mut input = Input(data);
     let corrects = input.u8() & 1 == 1;
     let fs = KILLED.files();
-    let paths = disk::files(&fs);
-    for _ in 0..8 {
-        if input.0.is_empty() {
-            break;
-        }
-        let path = &paths[usize::from(input.u8()) % paths.len()];
-        let mut bytes = disk::read(&fs, path);
-        let (what, at) = (input.u8(), usize::from(input.u16()) % (bytes.len() + 1));
-        let patch = input.part();
-        match what % 4 {
-            0 => {
-                let end = bytes.len().min(at + patch.len());
-                bytes[at..end].copy_from_slice(&patch[..end - at]);
-            }
-            1 => bytes[at..].iter_mut().zip(patch).for_each(|(byte, mask)| *byte ^= mask),
-            2 => bytes.truncate(at),
-            _ => drop(bytes.splice(at..at, patch.iter().copied())),
-        }
-        if corrects {
-            disk::correct(path, &mut bytes);
-        }
-        disk::write(&fs, path, &bytes);
-    }
+    disk::damage(&fs, &mut input, corrects);
     let Ok(store) = Store::open_with(disk::dir(), options(), disk::inline(&fs)) else {
         return false;
     };
@@ -162,8 +141,7 @@ fn read_all(store: &Store) -> Vec<(Bytes, Bytes)> {
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let files = disk::files(&KILLED.files()).len() as u8;
     let one = |corrects: u8, file: u8, what: u8, at: u16, patch: &[u8]| {
-        let at = at.to_le_bytes();
-        [&[corrects, file, what][..], &at, &crate::input::part(patch)].concat()
+        [&[corrects][..], &disk::change(file, what, at, patch)].concat()
     };
     let mut seeds = vec![vec![0], vec![1]];
     for file in 0..files {

@@ -23,10 +23,10 @@ use crate::disk;
 use crate::input::{Input, part};
 use crate::store;
 
-const NUMBER: u64 = 13;
+pub(crate) const NUMBER: u64 = 13;
 const SALT: u64 = 0x7ab1e;
 /// Entries of a table that are walked through.
-const ENTRIES_MAX: usize = 4096;
+pub(crate) const ENTRIES_MAX: usize = 4096;
 
 /// A data block.
 pub(crate) fn block(data: &[u8]) -> bool {
@@ -145,7 +145,7 @@ fn get(table: &Table, key: &[u8]) -> tallybook::Result<Option<Entry>> {
     table.get(key, key::hash(key), SEQNO_MAX, true, &mut recorder.begin())
 }
 
-fn walk(
+pub(crate) fn walk(
     table: &Arc<Table>,
     fill_cache: bool,
     backward: bool,
@@ -213,7 +213,7 @@ fn built(compression: Compression, keys: u8) -> Vec<u8> {
 }
 
 /// The sections of a table by its footer: range deletions, fences, point index, properties.
-fn sections(table: &[u8]) -> [(u64, Vec<u8>); 4] {
+pub(crate) fn sections(table: &[u8]) -> [(u64, Vec<u8>); 4] {
     let mut fields = Decoder::new(&table[table.len() - 80..]);
     [(); 4].map(|()| {
         let offset = fields.u64().expect("a footer has its fields");
@@ -224,7 +224,7 @@ fn sections(table: &[u8]) -> [(u64, Vec<u8>); 4] {
 }
 
 /// Tables that seeds are parts of.
-fn tables() -> Vec<Vec<u8>> {
+pub(crate) fn tables() -> Vec<Vec<u8>> {
     let is_table = |kind| matches!(kind, FileKind::Table(_));
     let mut tables = vec![
         built(Compression::None, 12),
