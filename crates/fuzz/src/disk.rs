@@ -168,10 +168,11 @@ fn correct_record(salt: Salt, at: usize, bytes: &mut [u8]) -> Option<usize> {
     Some(end)
 }
 
-/// Whether a segment's file is shorter than its header says.
-pub(crate) fn is_short(segment: &[u8]) -> bool {
+/// Whether a segment's file was cut so far that it may have lost its first record.
+pub(crate) fn may_lack_start(segment: &[u8]) -> bool {
+    const START_END: usize = 64 + RECORD_HEADER + 24;
     let made = segment.get(48..).map_or(0, |fields| Input(fields).u64());
-    (segment.len() as u64) < made
+    segment.len() < START_END && (segment.len() as u64) < made
 }
 
 /// Where the records of a sound segment end, the start included.

@@ -19,7 +19,7 @@ use crate::input::{Input, part, u32_at};
 use crate::store;
 
 /// Where the `Start` record of a segment says its LSN; what precedes it, and where that ends, follow.
-const START_LSN_AT: usize = 112;
+pub(crate) const START_LSN_AT: usize = 112;
 
 /// Headers of segments and records, and what a `Start` says: what decodes is encoded to the same bytes.
 pub(crate) fn headers(data: &[u8]) -> bool {
@@ -70,39 +70,59 @@ pub(crate) fn collected_index(data: &[u8]) -> bool {
     journal::fuzzing::collected_index(input.rest(), count)
 }
 
-/// Segment files whose checksums are right, or as they are: read, verified, recovered from. A journal
-/// that was recovered is recovered to the same end again.
-pub(crate) fn recovery(data: &[u8]) -> bool {
-    let mut input = Input(data);
-    let flags = input.u8();
-    let named = (flags & 2 != 0).then(|| JournalPosition {
-        segment: u64::from(input.u8()),
-        offset: u64::from(input.u16()),
-        lsn: input.u64(),
-    });
-    let synced_lsn = if flags & 4 == 0 { 0 } else { input.u64() };
-    let fs = disk::empty();
-    let mut first_lsn = 0;
-    for number in 1..=3 {
-        let mut bytes = input.part().to_vec();
-        if bytes.is_empty() {
-            continue;
+/// Up to three segment files, and what a manifest says of them.
+pub(crate) struct Given {
+    /// Whether checksums were made right.
+    pub(crate) is_corrected: bool,
+    pub(crate) fs: MemoryFileSystem,
+    pub(crate) from: JournalPosition,
+    pub(crate) synced_lsn: u64,
+    pub(crate) kept: HashSet<u64>,
+}
+
+impl Given {
+    /// Their checksums are right, or as they are.
+    pub(crate) fn of(data: &[u8]) -> Given {
+        let mut input = Input(data);
+        let flags = input.u8();
+        let named = (flags & 2 != 0).then(|| JournalPosition {
+            segment: u64::from(input.u8()),
+            offset: u64::from(input.u16()),
+            lsn: input.u64(),
+        });
+        let synced_lsn = if flags & 4 == 0 { 0 } else { input.u64() };
+        let kept = if flags & 8 == 0 { 0 } else { input.u8() };
+        let fs = disk::empty();
+        let mut first_lsn = 0;
+        for number in 1..=3 {
+            let mut bytes = input.part().to_vec();
+            if bytes.is_empty() {
+                continue;
+            }
+            if flags & 1 == 0 {
+                disk::correct_segment(number, &mut bytes);
+            }
+            if number == 1 {
+                first_lsn = bytes.get(START_LSN_AT..).map_or(0, |lsn| Input(lsn).u64());
+            }
+            disk::write(&fs, &file_name::segment(disk::dir(), number), &bytes);
         }
-        if flags & 1 == 0 {
-            disk::correct_segment(number, &mut bytes);
-        }
-        if number == 1 {
-            first_lsn = bytes.get(START_LSN_AT..).map_or(0, |lsn| Input(lsn).u64());
-        }
-        disk::write(&fs, &file_name::segment(disk::dir(), number), &bytes);
+        let from = named.unwrap_or(JournalPosition { segment: 1, offset: 64, lsn: first_lsn });
+        let kept = (1..=3).filter(|number| kept >> number & 1 == 1).collect();
+        Given { is_corrected: flags & 1 == 0, fs, from, synced_lsn, kept }
     }
-    let from = named.unwrap_or(JournalPosition { segment: 1, offset: 64, lsn: first_lsn });
+}
+
+/// Segment files: read, verified, recovered from. A journal that was recovered is recovered to the same
+/// end again.
+pub(crate) fn recovery(data: &[u8]) -> bool {
+    let Given { fs, from, synced_lsn, kept, .. } = Given::of(data);
     look_at_each(&fs);
-    let Ok((groups, recovered)) = recover(&fs, from, synced_lsn) else {
+    let Ok((groups, recovered)) = recover(&fs, from, synced_lsn, &kept) else {
         return false;
     };
     let proven_lsn = recovered.proven_lsn.max(synced_lsn);
-    let (again, second) = recover(&fs, recovered.start, proven_lsn)
+    let (again, second) = recover(&fs, recovered.start, proven_lsn, &kept)
         .expect("a journal that was recovered is recovered again");
     assert_eq!(again, groups);
     assert_eq!((second.end, second.last_seqno), (recovered.end, recovered.last_seqno));
@@ -110,7 +130,7 @@ pub(crate) fn recovery(data: &[u8]) -> bool {
     recovered.replayed_groups > 0
 }
 
-fn files_of(fs: &MemoryFileSystem) -> Arc<JournalFiles> {
+pub(crate) fn files_of(fs: &MemoryFileSystem) -> Arc<JournalFiles> {
     let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
     Arc::new(JournalFiles {
         file_cache: Arc::new(FileCache::new(fs.clone(), 4)),
@@ -121,7 +141,7 @@ fn files_of(fs: &MemoryFileSystem) -> Arc<JournalFiles> {
     })
 }
 
-fn numbers(fs: &MemoryFileSystem) -> Vec<u64> {
+pub(crate) fn numbers(fs: &MemoryFileSystem) -> Vec<u64> {
     let names = fs.list(disk::dir()).expect("the directory is there");
     let number = |name: &String| match file_name::parse(name) {
         Some(FileKind::Segment(number)) => Some(number),
@@ -159,11 +179,12 @@ fn recover(
     fs: &MemoryFileSystem,
     from: JournalPosition,
     synced_lsn: u64,
+    kept: &HashSet<u64>,
 ) -> tallybook::Result<Replay> {
     let mut groups = Vec::new();
-    let (numbers, kept) = (numbers(fs), HashSet::new());
+    let numbers = numbers(fs);
     let recovered =
-        journal::recover(&files_of(fs), from, synced_lsn, &numbers, &kept, &mut |replayed| {
+        journal::recover(&files_of(fs), from, synced_lsn, &numbers, kept, &mut |replayed| {
             groups.push(format!("{:?} {:?}", replayed.end, replayed.changes.collect::<Vec<_>>()));
             Ok(())
         })?;

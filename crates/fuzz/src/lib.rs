@@ -59,6 +59,7 @@ targets! {
     manifest_current: manifest::current, manifest::current_seeds;
     store_damage: store::damage, store::seeds;
     store_salvage: salvage::store, salvage::store_seeds;
+    journal_salvage: salvage::journal, salvage::journal_seeds;
     table_salvage: salvage::table, salvage::table_seeds;
     files_record: files::record, files::record_seeds;
     files_superblock: files::superblock, files::superblock_seeds;

@@ -65,7 +65,7 @@ pub(crate) fn store(data: &[u8]) -> bool {
             // Of a spare that was cut nobody can say that it was one.
             let is_segment = |path: &Path| matches!(kind(path), Some(FileKind::Segment(_)));
             let is_doubtful =
-                before.iter().any(|(path, bytes)| is_segment(path) && disk::is_short(bytes));
+                before.iter().any(|(path, bytes)| is_segment(path) && disk::may_lack_start(bytes));
             let is_whole = (is_doubtful || report.is_whole()) && report.behind_hole == 0;
             assert!(is_whole, "of a sound store: {report:?}");
         }

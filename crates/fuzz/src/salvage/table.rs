@@ -53,17 +53,21 @@ pub(crate) fn table(data: &[u8]) -> bool {
 /// What is in all blocks, if each can be read.
 fn entries(table: &SalvagedTable) -> Option<Vec<(Bytes, Entry)>> {
     let place = |(key, entry): &(Bytes, Entry)| (key.clone(), Reverse(entry.seqno));
-    let (mut all, mut is_whole) = (Vec::<(Bytes, Entry)>::new(), true);
+    let (mut all, mut is_whole, mut last_read) = (Vec::<(Bytes, Entry)>::new(), true, None);
     for block in 0..table.block_count() {
         let Ok(entries) = table.entries(block) else {
-            is_whole = false;
+            (is_whole, last_read) = (false, None);
             continue;
         };
         assert!(entries.iter().all(|(key, _)| check_key(key).is_ok()));
         assert!(entries.is_sorted_by(|one, next| place(one) < place(next)), "{entries:?}");
-        // Two blocks may have writes to one key.
-        let follows = |(key, _): &(Bytes, Entry)| all.last().is_none_or(|(last, _)| last <= key);
+        // Two blocks may have writes to one key; which of them are newer nobody knows if one between can't be read.
+        let follows = |next: &(Bytes, Entry)| {
+            all.last().is_none_or(|(last, _)| *last <= next.0)
+                && last_read.as_ref().is_none_or(|last| *last < place(next))
+        };
         assert!(entries.first().is_none_or(follows), "block {block} isn't behind the one before");
+        last_read = entries.last().map(place);
         all.extend(entries);
     }
     is_whole.then_some(all)

@@ -1,0 +1,202 @@
+//! Segment files as recovery and salvage see them: what recovery refuses or cuts off, salvage tells of, and what
+//! recovery replays, it tells first.
+
+use tallybook::head::{Body, BodyRef, ValuePointer};
+use tallybook::journal::{self, Change, KnownLog, Recovered, SalvagedJournal, Told};
+use tallybook::range_tombstone::RangeTombstone;
+use tallybook::vfs::{CrashMode, MemoryFileSystem};
+use tallybook::{checksum, file_name};
+
+use crate::disk;
+use crate::input::part;
+use crate::journal::{Given, START_LSN_AT, files_of, numbers};
+use crate::store;
+
+/// No journal gets so far: recovery refuses it, and salvage has no reason to.
+const LSN_MAX: u64 = 1 << 62;
+
+/// What salvage tells of a log.
+#[derive(Debug, Default)]
+struct Log {
+    /// Each write, with its value.
+    writes: Vec<String>,
+    /// Places where writes are missing, ends that are torn, and values that are damaged.
+    losses: Vec<String>,
+}
+
+/// Up to three segment files, and what a manifest says of them.
+pub(crate) fn journal(data: &[u8]) -> bool {
+    let given = Given::of(data);
+    let told = tell(&given);
+    let before = given.fs.image().crash(CrashMode::KeepAll, 0);
+    let (replayed, recovered) = match recover(&given, &before) {
+        Ok(found) => found,
+        Err(error) => {
+            // Up to where replay starts nobody needs what no sync is known of; what is behind is still there.
+            let is_front_known = given.from.offset <= 64 || given.synced_lsn >= given.from.lsn;
+            let is_possible = given.from.lsn <= LSN_MAX;
+            // A record that tells of a sync behind itself stands nowhere but where checksums were made right.
+            let is_refused = is_front_known && is_possible && !given.is_corrected;
+            assert!(!is_refused || !told.losses.is_empty(), "{error}, and nothing is told of it");
+            return false;
+        }
+    };
+    if recovered.start != given.from {
+        return false;
+    }
+    assert!(
+        told.writes.starts_with(&replayed),
+        "{replayed:?} aren't the first of {:?}",
+        told.writes
+    );
+    if recovered.torn_records == 0 {
+        assert_eq!(told.writes.len(), replayed.len(), "{:?}", told.writes);
+        let is_doubtful = numbers(&before).into_iter().any(|number| {
+            disk::may_lack_start(&disk::read(&before, &file_name::segment(disk::dir(), number)))
+        });
+        // A file that was cut down to its header was a spare for recovery, and is in doubt for salvage.
+        let is_right = is_doubtful || told.losses.is_empty();
+        assert!(is_right, "nothing is lost, and this is told: {:?}", told.losses);
+    } else {
+        assert!(!told.losses.is_empty(), "records are cut off, and nothing is told of it");
+    }
+    !replayed.is_empty()
+}
+
+fn tell(given: &Given) -> Log {
+    let files = files_of(&given.fs);
+    let numbers = numbers(&given.fs);
+    let journal = SalvagedJournal::survey(&files, &numbers);
+    let mut log = Log::default();
+    log.losses.extend(journal.damage().iter().map(ToString::to_string));
+    let Given { from, synced_lsn, ref kept, .. } = *given;
+    let known = KnownLog { from, synced_lsn, kept: kept.clone(), ..KnownLog::default() };
+    journal.log(&known, &mut |told| match told {
+        Told::Entry(key, entry) => {
+            let value = match &entry.body {
+                Body::Delete => None,
+                Body::Inline(_) => panic!("a value is where its pointer says"),
+                Body::Ref(pointer) => Some(value(&given.fs, pointer)),
+            };
+            if value == Some(None) {
+                log.losses.push(format!("a value of {key:?}"));
+            }
+            let head = (entry.written_at_ms, entry.expires_at_ms, &entry.attributes[..]);
+            log.writes.push(written(&key, entry.seqno, head, value.flatten()));
+        }
+        Told::DeleteRange(RangeTombstone { start, end, seqno }) => {
+            log.writes.push(deleted(&start, &end, seqno));
+        }
+        Told::Hole(error) | Told::Torn(error) => log.losses.push(error.to_string()),
+    });
+    // What is there beside the log only has to be read.
+    for number in numbers {
+        journal.segment(number, None, &mut |_| {});
+    }
+    log
+}
+
+/// What recovery replays. Values are read where they were `before` it.
+fn recover(
+    given: &Given,
+    before: &MemoryFileSystem,
+) -> tallybook::Result<(Vec<String>, Recovered)> {
+    let Given { fs, from, synced_lsn, kept, .. } = given;
+    let (files, numbers) = (files_of(fs), numbers(fs));
+    let mut replayed = Vec::new();
+    let recovered = journal::recover(&files, *from, *synced_lsn, &numbers, kept, &mut |group| {
+        replayed.extend(group.changes.map(|change| match change {
+            Change::DeleteRange { start, end, seqno } => deleted(start, end, seqno),
+            Change::Entry { key, entry } => {
+                let value = match &entry.body {
+                    BodyRef::Delete => None,
+                    BodyRef::Inline(value) => Some(value.to_vec()),
+                    BodyRef::Ref(pointer) => value(before, pointer),
+                };
+                let head = (entry.written_at_ms, entry.expires_at_ms, entry.attributes);
+                written(key, entry.seqno, head, value)
+            }
+        }));
+        Ok(())
+    })?;
+    Ok((replayed, recovered))
+}
+
+fn written(key: &[u8], seqno: u64, head: (u64, u64, &[u8]), value: Option<Vec<u8>>) -> String {
+    format!("{seqno}: {key:?} = {value:?}, {head:?}")
+}
+
+fn deleted(start: &[u8], end: &[u8], seqno: u64) -> String {
+    format!("{seqno}: {start:?} to {end:?} deleted")
+}
+
+/// The value at its place, if it is sound.
+fn value(fs: &MemoryFileSystem, pointer: &ValuePointer) -> Option<Vec<u8>> {
+    let bytes = disk::read(fs, &file_name::segment(disk::dir(), pointer.segment));
+    let start = usize::try_from(pointer.offset).ok()?;
+    let value = bytes.get(start..start.checked_add(pointer.length as usize)?)?;
+    (checksum::crc32c(value) == pointer.checksum).then(|| value.to_vec())
+}
+
+/// Seeds of `journal`: two segments, the second of which goes on with the first.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let [one, two] = chain();
+    let ends = disk::record_ends(&two);
+    let seed = |head: &[u8], parts: [&[u8]; 2]| [head, &part(parts[0]), &part(parts[1])].concat();
+    let mut seeds = vec![
+        seed(&[1], [&one, &two]),
+        seed(&[0], [&one, b""]),
+        seed(&[1], [b"", &two]),
+        // Known to be synced to far behind its end.
+        seed(&[&[1 | 4][..], &(1u64 << 20).to_le_bytes()].concat(), [&one, &two]),
+    ];
+    // From the second on, the first being kept; whole, and without its start.
+    let lsn = &two[START_LSN_AT..START_LSN_AT + 8];
+    let from = [&[1 | 2 | 4 | 8, 2][..], &64u16.to_le_bytes(), lsn, lsn, &[1 << 1]].concat();
+    let mut headless = one.clone();
+    headless[70] ^= 1;
+    seeds.push(seed(&from, [&one, &two]));
+    seeds.push(seed(&from, [&headless, &two]));
+    seeds.push(seed(&[1], [&headless, &two]));
+    for at in [140, 200, one.len() - 20] {
+        let mut damaged = one.clone();
+        damaged[at] ^= 1;
+        seeds.push(seed(&[1], [&damaged, &two]));
+    }
+    // Cut at the ends of records, and in the middle of one; and zeros instead.
+    for &end in ends.iter().rev().take(4) {
+        seeds.push(seed(&[1], [&one, &two[..end]]));
+        let mut zeros = two.clone();
+        zeros[end..].fill(0);
+        seeds.push(seed(&[1], [&one, &zeros]));
+    }
+    seeds.push(seed(&[1], [&one, &two[..two.len() - 20]]));
+    seeds
+}
+
+/// Segments of a store, the first cut short, with numbers 1 and 2.
+fn chain() -> [Vec<u8>; 2] {
+    let mut segments = store::segments().into_iter();
+    let mut segment = || segments.next().expect("a store has two segments");
+    let (mut one, mut two) = (segment(), segment());
+    one.truncate(disk::record_ends(&one)[8]);
+    let end = one.len() as u64;
+    put(&mut two, START_LSN_AT, &[end - 64, 1, end]);
+    for (number, segment) in (1..).zip([&mut one, &mut two]) {
+        // A file that is no shorter than it was made, and records of which none tells of a sync.
+        let len = segment.len() as u64;
+        put(segment, 48, &[len]);
+        let mut at = 64;
+        for end in disk::record_ends(segment) {
+            put(segment, at + 16, &[0]);
+            at = end;
+        }
+        disk::correct_segment(number, segment);
+    }
+    [one, two]
+}
+
+fn put(bytes: &mut [u8], at: usize, numbers: &[u64]) {
+    let numbers: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    bytes[at..at + numbers.len()].copy_from_slice(&numbers);
+}
