@@ -11,10 +11,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::reader::{Record, SegmentReader, Step};
-use super::record::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, RecordType, Start};
+use super::record::{
+    RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, RecordType, START_RECORD_BYTES, Start,
+};
 use super::segment::JournalFiles;
 use super::segment_header::{SEGMENT_HEADER_BYTES, SegmentType};
-use super::survey::{Candidate, header_of, successor};
+use super::survey::{Candidate, goes_on_at, header_of, successor};
 use super::writer::JournalPosition;
 use crate::error::{Error, Result};
 use crate::file_name;
@@ -140,6 +142,9 @@ impl<'a> SalvagedJournal<'a> {
             walk.hole(error);
         }
         let links = self.links(known);
+        if links.first().is_some_and(|first| !goes_on_from(first.segment, from)) {
+            walk.end_lsn = None;
+        }
         for link in &links {
             walk.segment(link);
         }
@@ -150,13 +155,14 @@ impl<'a> SalvagedJournal<'a> {
         let emptied = self.log_segments().find(|segment| {
             let number = segment.header.number;
             let is_other = known.kept.contains(&number) || !is_missing(number);
-            segment.start.is_none() && segment.is_short() && !is_other
+            let has_no_start = segment.len < SEGMENT_HEADER_BYTES + START_RECORD_BYTES;
+            has_no_start && segment.is_short() && !is_other
         });
         if let Some(segment) = emptied {
             (walk.told)(Told::Torn(segment.damage(segment.len, TORN)));
         }
-        let needed =
-            known.newest.or((links.is_empty() && from.segment != 0).then_some(from.segment));
+        let had_records = from.segment != 0 || known.synced_lsn > from.lsn;
+        let needed = known.newest.or((links.is_empty() && had_records).then_some(from.segment));
         if let Some(number) = needed.filter(|&number| !walk.has_hole && is_missing(number)) {
             let path = file_name::segment(&self.files.dir, number);
             walk.hole(Error::corruption(&path, 0, "the segment is missing, or its header is"));
@@ -427,6 +433,12 @@ impl Walk<'_> {
         self.next_seqno = 0;
         (self.told)(Told::Hole(error));
     }
+}
+
+/// Whether the log goes on at `from` in a segment: it is the one that is meant, or the next where that is gone.
+fn goes_on_from(segment: &Candidate, from: JournalPosition) -> bool {
+    let is_next = |start: &Start| start.predecessor == from.segment && goes_on_at(start, from);
+    segment.header.number == from.segment || segment.start.as_ref().is_some_and(is_next)
 }
 
 /// The number behind those of a record's entries; `None` if no store has such.

@@ -2,7 +2,7 @@
 //!
 //! Blocks are found by the fences, so that a damaged point index costs nothing, and a damaged block its own
 //! entries. Without footer or fences nothing is found. What leaves this module passed its checksum, and is in
-//! internal order.
+//! internal order, also with what is in the next block, as far as that can be read.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +23,8 @@ use crate::head::Entry;
 use crate::key::{ATTRIBUTES_BYTES_MAX, check_key};
 use crate::options::Reading;
 use crate::range_tombstone::RangeTombstone;
+
+const OUT_OF_ORDER: &str = "entries are out of order, or impossible";
 
 /// A table as far as it can be read.
 #[derive(Debug)]
@@ -102,6 +104,18 @@ impl SalvagedTable {
 
     /// The keys and entries of a block. Requires: there is such a block.
     pub fn entries(&self, block: usize) -> Result<Vec<(Bytes, Entry)>> {
+        let entries = self.entries_of_block(block)?;
+        let Some((key, last)) = entries.last() else { return Ok(entries) };
+        // What the fences don't tell is which of the writes to a key is in which block.
+        let is_split = block + 1 < self.fences.len() && *key == self.fences.first_key(block + 1);
+        let next = is_split.then(|| self.entries_of_block(block + 1).ok()).flatten();
+        match next.as_ref().and_then(|next| next.first()) {
+            Some((_, next)) if next.seqno >= last.seqno => Err(self.damage(block, OUT_OF_ORDER)),
+            _ => Ok(entries),
+        }
+    }
+
+    fn entries_of_block(&self, block: usize) -> Result<Vec<(Bytes, Entry)>> {
         let offset = self.fences.handle(block).map_or(0, |handle| handle.offset);
         let damage = |what| self.damage(block, what);
         let handle = || self.fences.handle(block).ok_or_else(|| damage("no such block"));
@@ -120,7 +134,7 @@ impl SalvagedTable {
             let is_possible =
                 check_key(&key).is_ok() && entry.attributes.len() <= ATTRIBUTES_BYTES_MAX;
             if !follows || !is_possible {
-                return Err(damage("entries are out of order, or impossible"));
+                return Err(damage(OUT_OF_ORDER));
             }
             entries.push((key, entry));
         }
