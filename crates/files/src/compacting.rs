@@ -19,12 +19,14 @@ pub(crate) fn compact_due(core: &Core) -> Result<()> {
 /// Compacts one of the buckets that are to be, if there is any. Until that is done, the catalogue says that it is
 /// to be; one that fails is tried again once more was freed in it.
 pub(crate) fn compact_next(core: &Core) -> Option<Result<()>> {
-    let _compacting = core.compacting.lock();
+    let mut turn = core.compacting.lock();
     let (bucket, freed) = {
         let figures = core.figures.lock();
-        let bucket = figures.compaction_due()?;
+        let bucket = figures.compaction_due(*turn)?;
         (bucket, figures.buckets[usize::from(bucket)].freed)
     };
+    // One that fails, or in which much is freed all the time, keeps none of the others waiting.
+    *turn = bucket.wrapping_add(1);
     let compacted = compact(core, bucket);
     let mut figures = core.figures.lock();
     let is_done = match &compacted {
@@ -64,6 +66,7 @@ mod tests {
     use tallybook::vfs::{FaultyFileSystem, FileSystem, ManualClock, MemoryFileSystem};
     use tallybook::{Durability, Resources};
 
+    use super::{compact_due, compact_next};
     use crate::error::Error;
     use crate::key_layout;
     use crate::options::{CreateOptions, OpenOptions, UnlinkOptions, WriteOptions};
@@ -74,14 +77,17 @@ mod tests {
 
     const BUCKET: &str = "/files/buckets/000-000001";
 
+    fn is_table(path: &Path) -> bool {
+        path.starts_with(BUCKET) && path.extension().is_some_and(|extension| extension == "sst")
+    }
+
     thread_local! {
         /// Is called before this thread makes the next table of a bucket.
         static BEFORE_TABLE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     }
 
     fn call_before_table(operation: &str, path: &Path) -> bool {
-        let is_table = path.extension().is_some_and(|extension| extension == "sst");
-        if operation == "create" && is_table && path.starts_with(BUCKET) {
+        if operation == "create" && is_table(path) {
             let before = BEFORE_TABLE.take();
             before.into_iter().for_each(|before| before());
         }
@@ -234,5 +240,35 @@ mod tests {
         assert!(BEFORE_TABLE.take().is_some(), "it is compacted again");
         assert_eq!(noted(&store), Some(CHUNK as u64));
         assert!(matches!(store.read("100"), Err(Error::Damaged { .. })));
+    }
+
+    /// The bucket with the lowest number was always the first: where something was freed in it all the time, and its
+    /// disk had no room for a table, the others were never compacted.
+    #[test]
+    fn a_bucket_that_can_not_be_compacted_holds_up_no_other() {
+        let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+        let clock = Arc::new(ManualClock::at_ms(1_000_000));
+        let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
+        let create = CreateOptions { bucket_count: 2, ..CreateOptions::default() };
+        let store = FileStore::create_with("/files", create, options(), resources).unwrap();
+        (0..20).for_each(|number| write(&store, number));
+        let core = store.core();
+        let free = |bucket, bytes| core.figures.lock().count_freed(bucket, bytes);
+        let is_due = |bucket: u8| core.figures.lock().compaction_due(bucket) == Some(bucket);
+        free(0, 1 << 30);
+        free(1, 1 << 30);
+        let fails = |operation: &str, path: &Path| operation == "create" && is_table(path);
+        fs.fail_at(0, Fault::errno(28).class(OperationClass::Writes).only(fails).sticky());
+        for _ in 0..4 {
+            free(0, 1);
+            assert!(is_due(0));
+            let _ = compact_next(core);
+        }
+        assert!(fs.fired() >= 2, "it is tried in its turn");
+        assert!(!is_due(1));
+        fs.clear();
+        free(0, 1);
+        compact_due(core).unwrap();
+        assert_eq!(core.figures.lock().compaction_due(0), None);
     }
 }

@@ -42,8 +42,8 @@ pub(crate) struct Core {
     pub(crate) opening: u64,
     /// Held by whoever frees space.
     pub(crate) reaping: Mutex<()>,
-    /// Held by whoever compacts a bucket, which may take minutes.
-    pub(crate) compacting: Mutex<()>,
+    /// Held by whoever compacts a bucket, which may take minutes: the bucket whose turn is next.
+    pub(crate) compacting: Mutex<u8>,
     /// Uploads that are over and could not be noted to be freed, with what they reserved.
     pub(crate) given_up: Mutex<Vec<(ContentId, Vec<Share>)>>,
     /// What the opening found to be swept, and is not yet.

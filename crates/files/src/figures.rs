@@ -148,10 +148,11 @@ impl Figures {
         figures.freed_changed = true;
     }
 
-    /// A bucket to be compacted.
-    pub(crate) fn compaction_due(&self) -> Option<u8> {
-        let mut numbered = (0u8..=u8::MAX).zip(&self.buckets);
-        numbered.find(|(_, figures)| figures.is_compaction_due()).map(|(bucket, _)| bucket)
+    /// The first bucket that is to be compacted, from this one on and round to it.
+    pub(crate) fn compaction_due(&self, from: u8) -> Option<u8> {
+        let figures = |bucket: u8| self.buckets.get(usize::from(bucket));
+        let is_due = |bucket: &u8| figures(*bucket).is_some_and(BucketFigures::is_compaction_due);
+        (from..=u8::MAX).chain(0..from).find(is_due)
     }
 
     /// Takes away what a compaction gave back.

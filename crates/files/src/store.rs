@@ -231,7 +231,7 @@ impl FileStore {
             pins: Mutex::default(),
             opening: u64::from_le_bytes(random()?),
             reaping: Mutex::new(()),
-            compacting: Mutex::new(()),
+            compacting: Mutex::new(0),
             given_up: Mutex::default(),
             unswept: Mutex::new(unswept),
             unknown: Mutex::new(unknown),
