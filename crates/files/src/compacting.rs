@@ -29,29 +29,26 @@ pub(crate) fn compact_next(core: &Core) -> Option<Result<()>> {
     *turn = bucket.wrapping_add(1);
     let compacted = compact(core, bucket);
     let mut figures = core.figures.lock();
-    let is_done = match &compacted {
-        // All the rest is done before damage is told of: another time would give back no more.
-        Ok(outcome) => outcome.as_ref().map_or_else(tallybook::Error::is_damage, |()| true),
-        Err(_) => false,
-    };
-    if is_done {
+    if compacted.is_ok() {
         figures.compacted(bucket, freed);
         core.write_figures(&mut figures);
     } else {
         figures.compacted_in_vain(bucket, freed);
     }
     Some(match compacted {
+        // All the rest is done: another time would give back no more.
+        Ok(damage) => damage.map_or(Ok(()), |error| Err(error.into())),
         Err(error) if error.is_put_off() => Ok(()),
-        compacted => compacted.and_then(|outcome| Ok(outcome?)),
+        Err(error) => Err(error),
     })
 }
 
-/// The inner error is that of the compaction.
-fn compact(core: &Core, bucket: u8) -> Result<tallybook::Result<()>> {
+/// Compacts a bucket; answers what it went past because it can't be read, if there is any.
+fn compact(core: &Core, bucket: u8) -> Result<Option<tallybook::Error>> {
     let store = core.buckets.get(bucket)?;
     // Whoever closes the store says so, then has the compactions of open buckets end.
     core.check_open()?;
-    Ok(store.compact(None, None, &mut |_, _| {}))
+    Ok(store.compact_past_damage(None, None, &mut |_, _| {})?)
 }
 
 #[cfg(test)]
@@ -240,6 +237,28 @@ mod tests {
         assert!(BEFORE_TABLE.take().is_some(), "it is compacted again");
         assert_eq!(noted(&store), Some(CHUNK as u64));
         assert!(matches!(store.read("100"), Err(Error::Damaged { .. })));
+    }
+
+    /// A table that could not be read when the bucket's memtable had been written to it counted as damage that had
+    /// been gone past: the bucket was not compacted, and nothing asked for that again.
+    #[test]
+    fn a_compaction_that_ends_early_is_done_again() {
+        let (place, store) = Place::new();
+        let before = place.bytes();
+        unlink_two_thirds(&store);
+        let is_read = |_: &str, path: &Path| is_table(path);
+        place.fs.fail_at(0, Fault::errno(5).class(OperationClass::Reads).only(is_read));
+        let reaped = store.reap();
+        assert!(
+            matches!(&reaped, Err(Error::Engine(error)) if error.is_damage()),
+            "the compaction meets the fault: {reaped:?}"
+        );
+        assert_eq!(place.fs.fired(), 1);
+        assert!(noted(&store).is_some());
+        unlink(&store, 4);
+        store.reap().unwrap();
+        assert!(place.bytes() < before / 4 * 3, "{} of {before} are left", place.bytes());
+        assert_eq!(noted(&store), None);
     }
 
     /// The bucket with the lowest number was always the first: where something was freed in it all the time, and its

@@ -63,13 +63,13 @@ pub struct VerifyReport {
 
 impl Inner {
     /// Merges everything in the range to the bottom, then collects what is mostly dead. What can't be read is left
-    /// out, and told once all the rest is done.
+    /// out, and answered once all the rest is done; after an error it is not.
     pub(super) fn compact(
         &self,
         start: Option<&[u8]>,
         end: Option<&[u8]>,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<()> {
+    ) -> Result<Option<Error>> {
         self.flush_all()?;
         let _compacting = self.compacting.lock();
         // That something could not be read may have been by chance: who asks has it tried again.
@@ -111,8 +111,7 @@ impl Inner {
         unmerged.retain(|(unreadable, _)| unreadable.is_in(&version));
         uncollected.retain(|(number, _)| version.segments.get(*number).is_some());
         let merges = unmerged.into_iter().map(|(_, error)| error);
-        let mut damage = merges.chain(uncollected.into_iter().map(|(_, error)| error));
-        damage.next().map_or(Ok(()), Err)
+        Ok(merges.chain(uncollected.into_iter().map(|(_, error)| error)).next())
     }
 
     /// Makes a consistent copy of the store in a new directory by hard links.

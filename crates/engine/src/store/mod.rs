@@ -316,13 +316,24 @@ impl Store {
 
     /// Merges everything in `[start, end)` (`None` is unbounded) to the bottom level, drops what is
     /// dead, and collects mostly dead segments; waits. `progress` is called after each job with the
-    /// bytes done and the bytes in all.
+    /// bytes done and the bytes in all. Damage is gone past, and is the error once all the rest is done.
     pub fn compact(
         &self,
         start: Option<&[u8]>,
         end: Option<&[u8]>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
+        self.compact_past_damage(start, end, progress)?.map_or(Ok(()), Err)
+    }
+
+    /// The same for who has to know whether it came to its end: what it went past because it can't be read is no
+    /// error, but the answer.
+    pub fn compact_past_damage(
+        &self,
+        start: Option<&[u8]>,
+        end: Option<&[u8]>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<Error>> {
         self.inner.compact(start, end, progress)
     }
 
