@@ -235,8 +235,8 @@ impl Shelf {
             },
         };
         let Asked { bucket, key, upload, .. } = asked;
-        if let Err(error) = self.unlink_parts(&bucket, &upload) {
-            // The object is there, which is what was asked for. The parts the sweeper takes.
+        if let Err(error) = self.end_completed(&bucket, &upload) {
+            // The object is there, which is what was asked for. The rest the sweeper takes.
             tracing::error!(%error, "an upload was completed, but its parts could not be taken away");
         }
         let checksum = &object.meta.checksum;
@@ -749,6 +749,62 @@ pub(super) mod tests {
         assert_eq!(shelf.sweep(0, 7, &|| false).unwrap().parts, 2);
         assert_eq!(shelf.files.stat(&layout::part("b", UPLOAD, 1)).unwrap(), None);
         assert_eq!(shelf.files.read(&layout::object("b", "k")).unwrap().unwrap(), b"newer");
+    }
+
+    /// Completes an upload, and puts its note and a part back, as a catalogue has them that was made anew.
+    fn complete_but_for_the_note(shelf: &Shelf) {
+        let note = layout::upload("b", UPLOAD);
+        let attributes = shelf.files.stat(&note).unwrap().unwrap().attributes;
+        shelf.complete(completion(shelf)).unwrap();
+        shelf.note(&note, WriteOptions { attributes, ..WriteOptions::default() }).unwrap();
+        put(shelf, &layout::part("b", UPLOAD, 1), b"only");
+    }
+
+    /// What there is of an upload: whether its note is there, and its part.
+    fn left(shelf: &Shelf) -> (bool, bool) {
+        let is_there = |name: &str| shelf.files.stat(name).unwrap().is_some();
+        (is_there(&layout::upload("b", UPLOAD)), is_there(&layout::part("b", UPLOAD, 1)))
+    }
+
+    /// A note was left beside its object: once another object had come under the key, an old request to complete the
+    /// upload put its parts in the place of that.
+    #[test]
+    fn upload_whose_note_was_left_does_not_replace_what_comes_after_a_start() {
+        let (_dir, shelf) = begun(&[b"only"]);
+        let named = asked(&shelf);
+        complete_but_for_the_note(&shelf);
+        let open = shelf.files.stat(&layout::upload("b", UPLOAD)).unwrap().unwrap().attributes;
+        let other = layout::upload("b", &UPLOAD.replace('0', "f"));
+        shelf.note(&other, WriteOptions { attributes: open, ..WriteOptions::default() }).unwrap();
+        let shelf = Shelf::new(shelf.files.clone(), shelf.memory.clone(), 2);
+        shelf.end_made().unwrap();
+        assert_eq!(left(&shelf), (false, false));
+        assert!(shelf.files.stat(&other).unwrap().is_some());
+        put(&shelf, &layout::object("b", "k"), b"newer");
+        let late = shelf.prepare(named).and_then(|due| shelf.complete(due));
+        assert_eq!(late.unwrap_err().code().as_str(), "NoSuchUpload");
+        assert_eq!(shelf.files.read(&layout::object("b", "k")).unwrap().unwrap(), b"newer");
+    }
+
+    /// What was left of it stayed for as long as an upload that nobody completes.
+    #[test]
+    fn sweep_takes_an_upload_that_its_object_was_made_of() {
+        let (_dir, shelf) = begun(&[b"only"]);
+        let now_ms = shelf.files.stat(&layout::upload("b", UPLOAD)).unwrap().unwrap().written_at_ms;
+        assert_eq!(shelf.sweep(now_ms, 7, &|| false).unwrap(), Swept::default());
+        complete_but_for_the_note(&shelf);
+        assert_eq!(shelf.sweep(now_ms, 7, &|| false).unwrap().uploads, 1);
+        assert_eq!(left(&shelf), (false, false));
+        assert!(shelf.object("b", "k").unwrap().is_some());
+    }
+
+    #[test]
+    fn completing_again_ends_the_upload_whose_note_was_left() {
+        let (_dir, shelf) = begun(&[b"only"]);
+        let named = asked(&shelf);
+        complete_but_for_the_note(&shelf);
+        shelf.complete(shelf.prepare(named).unwrap()).unwrap();
+        assert_eq!(left(&shelf), (false, false));
     }
 
     /// What could not be taken away, asking again takes.

@@ -105,8 +105,11 @@ impl Door {
         self.is_anonymous
     }
 
-    /// Sweeps now and each hour, until the sweeper is dropped.
+    /// Sweeps now and each hour, until the sweeper is dropped. Requires: nothing is asked of it before.
     pub(crate) fn keep_swept(self: &Arc<Self>) -> Result<Sweeper> {
+        if let Err(error) = self.shelf.end_made() {
+            tracing::warn!(%error, "not all uploads that were completed before could be ended");
+        }
         let door = self.clone();
         let is_stopped = Arc::new(AtomicBool::new(false));
         let told = is_stopped.clone();

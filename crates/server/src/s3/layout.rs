@@ -27,7 +27,7 @@ pub(crate) fn object(bucket: &str, key: &str) -> String {
 }
 
 /// What all uploads start with.
-const UPLOADS: &str = "\0s3/u/";
+pub(crate) const UPLOADS: &str = "\0s3/u/";
 
 /// What all uploads of a bucket start with.
 pub(crate) fn uploads(bucket: &str) -> String {

@@ -324,7 +324,8 @@ impl Sweep<'_> {
                 sweep.now_ms >= stat.written_at_ms.saturating_add(u64::from(days) * DAY_MS)
             };
             let upload = &stat.name[base.len()..];
-            let is_due_anyway = is_as_old_as(sweep.upload_days_max);
+            let is_due_anyway = is_as_old_as(sweep.upload_days_max)
+                || sweep.shelf.is_made(&bucket.name, &key, upload);
             let ends = |rule: &Rule| {
                 rule.is_enabled
                     && key.starts_with(&rule.prefix)

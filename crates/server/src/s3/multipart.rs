@@ -8,6 +8,8 @@
 //!    leaves parts whose note is gone, which the sweeper takes.
 //! 4. The object knows the upload that it was made of, so that a client whose answer was lost may ask
 //!    again: as long as the object is there, the answer is the same.
+//! 5. A catalogue that was made anew from the buckets may have the note of such an upload again, as an earlier
+//!    release left one that was killed. It ends at the start, before anything else can come under the key.
 //!
 //! A file's chunks are all of one length but the last, so parts can't be joined without being written
 //! anew.
@@ -340,6 +342,38 @@ impl Shelf {
     pub(crate) fn end_upload(&self, bucket: &str, upload: &str) -> S3Result<()> {
         self.end_upload_note(bucket, upload)?;
         self.unlink_parts(bucket, upload)
+    }
+
+    /// Takes away what is left of an upload whose object is there.
+    pub(crate) fn end_completed(&self, bucket: &str, upload: &str) -> S3Result<()> {
+        // It is mostly gone, and then this waits for no sync.
+        if self.files.stat(&layout::upload(bucket, upload)).map_err(failed)?.is_some() {
+            self.end_upload_note(bucket, upload)?;
+        }
+        self.unlink_parts(bucket, upload)
+    }
+
+    /// Ends the uploads whose object is there, so that nothing is made of them again. Requires: nothing was put under
+    /// its key since the store was opened.
+    pub(crate) fn end_made(&self) -> S3Result<()> {
+        self.each(layout::UPLOADS, None, |entry| {
+            let of = entry.name()[layout::UPLOADS.len()..].split_once('/');
+            let (ListEntry::File(stat), Some((bucket, upload))) = (&entry, of) else {
+                return Ok(());
+            };
+            // One that is damaged stands in no other's way; nothing can be made of it.
+            let Ok(meta) = decode::<ObjectMeta>(&stat.attributes) else { return Ok(()) };
+            if self.is_made(bucket, &meta.key, upload) {
+                self.end_completed(bucket, upload)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether what is under the key was made of this upload.
+    pub(super) fn is_made(&self, bucket: &str, key: &str, upload: &str) -> bool {
+        let is_of = |object: &Object| object.meta.upload.as_deref() == Some(upload);
+        matches!(self.object(bucket, key), Ok(Some(object)) if is_of(&object))
     }
 
     /// Takes an upload's note away, so that it has ended; its parts are to be taken next.
