@@ -162,8 +162,12 @@ impl<'a> SalvagedJournal<'a> {
             (walk.told)(Told::Torn(segment.damage(segment.len, TORN)));
         }
         let had_records = from.segment != 0 || known.synced_lsn > from.lsn;
-        let needed = known.newest.or((links.is_empty() && had_records).then_some(from.segment));
-        if let Some(number) = needed.filter(|&number| !walk.has_hole && is_missing(number)) {
+        let begun = (links.is_empty() && had_records).then_some(from.segment);
+        let is_gone =
+            |number: &u64| !self.log_segments().any(|segment| segment.header.number == *number);
+        // One that is there may have no record: what is known to have been synced tells whether it had.
+        let gone = known.newest.into_iter().chain(begun).find(is_gone);
+        if let Some(number) = gone.filter(|_| !walk.has_hole) {
             let path = file_name::segment(&self.files.dir, number);
             walk.hole(Error::corruption(&path, 0, "the segment is missing, or its header is"));
         }
@@ -578,6 +582,21 @@ mod tests {
             let seqno_in_tables = firsts[4];
             let known = KnownLog { from, seqno_in_tables, ..KnownLog::default() };
             assert_eq!(told(&bench, &known), (Vec::new(), 0, 0), "alone: {is_alone}");
+        }
+    }
+
+    /// It was named when it was begun, and of what was written there nothing got to the disk.
+    #[test]
+    fn the_newest_segment_may_have_no_record() {
+        let bench = Bench::pread();
+        bench.journal().put(b"key", b"value");
+        let number = bench.numbers()[0];
+        let mut bytes = bench.fs.bytes(&bench.path(number));
+        bytes[SEGMENT_HEADER_BYTES as usize..].fill(0);
+        bench.fs.put(&bench.path(number), bytes);
+        for (newest, holes) in [(number, 0), (number + 1, 1)] {
+            let known = KnownLog { newest: Some(newest), ..KnownLog::default() };
+            assert_eq!(told(&bench.restart(), &known), (Vec::new(), holes, 0));
         }
     }
 

@@ -648,6 +648,20 @@ fn a_directory_that_may_only_be_read_needs_no_lock_if_it_has_none() {
     assert!(saved(&fs) == expected);
 }
 
+/// Power is lost before anything was synced: what the manifest names is there, and holds no record.
+#[test]
+fn a_store_whose_only_writes_were_never_synced_is_whole() {
+    let fs = MemoryFileSystem::new();
+    let store = open(&fs, FROM);
+    store.put(b"key", b"value").unwrap();
+    let fs = fs.image().crash(CrashMode::LoseUnsynced, 1);
+    let version = manifest::recover(&fs, Path::new(FROM)).unwrap().unwrap().version;
+    assert!(version.journal_newest.segment != 0, "it was named");
+    let report = salvage(&fs, Wanted::Certain).unwrap();
+    assert!(report.is_whole() && report.keys == 0, "{report:?}");
+    assert_eq!(open(&fs, FROM).stats().torn_records, 0);
+}
+
 #[test]
 fn a_key_in_doubt_whose_value_can_not_be_read_is_told_once() {
     let fs = MemoryFileSystem::new();
