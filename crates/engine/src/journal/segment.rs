@@ -246,12 +246,16 @@ impl Segment {
     }
 
     /// Takes away what a failed write left behind the end. Best effort: the next segment names that
-    /// end, so that recovery never looks behind it.
+    /// end, so that recovery never looks behind it. There may be none: then the header tells that the file was
+    /// cut there, or, if that can't be written either, it will be taken for torn.
     pub(super) fn cut_failed_write(&self) {
         let Ok(file) = self.file("cut") else { return };
         self.mark_cut();
-        if file.set_len(self.end()).is_err() {
-            let _ = file.write_all_at(&[0; RECORD_HEADER_BYTES as usize], self.end());
+        let end = self.end();
+        let header = SegmentHeader { file_bytes: end, ..self.header };
+        let _ = file.write_all_at(&header.encode(), 0);
+        if file.set_len(end).is_err() {
+            let _ = file.write_all_at(&[0; RECORD_HEADER_BYTES as usize], end);
         }
     }
 

@@ -13,7 +13,9 @@ use tallybook::sstable::Properties;
 use tallybook::version::TableMeta;
 use tallybook::vfs::faulty::{Fault, FaultyFileSystem};
 use tallybook::vfs::{CrashMode, FileSystem, ManualClock, MemoryFileSystem};
-use tallybook::{Error, Options, ResourceOptions, Resources, Store, WriteBatch, WriteOptions};
+use tallybook::{
+    Durability, Error, Options, ResourceOptions, Resources, Store, WriteBatch, WriteOptions,
+};
 
 const FROM: &str = "/s";
 const TO: &str = "/new";
@@ -659,6 +661,27 @@ fn a_store_whose_only_writes_were_never_synced_is_whole() {
     assert!(version.journal_newest.segment != 0, "it was named");
     let report = salvage(&fs, Wanted::Certain).unwrap();
     assert!(report.is_whole() && report.keys == 0, "{report:?}");
+    assert_eq!(open(&fs, FROM).stats().torn_records, 0);
+}
+
+/// The last write fails, and no other begins a segment.
+#[test]
+fn a_failed_write_that_was_cut_off_is_not_told_as_torn() {
+    let fs = MemoryFileSystem::new();
+    let faulty = FaultyFileSystem::new(Arc::new(fs.clone()));
+    let clock = Arc::new(ManualClock::at_ms(1_000));
+    let shared = Resources::inline(ResourceOptions::default(), Arc::new(faulty.clone()), clock);
+    let options = Options { durability: Durability::Sync, ..options() };
+    let store = Store::open_with(FROM, options, shared).unwrap();
+    store.put(b"a", b"value").unwrap();
+    let fails = |operation: &str, path: &Path| {
+        operation == "write_all_at" && path.extension().is_some_and(|it| it == "journal")
+    };
+    faulty.fail_at(0, Fault::kind(ErrorKind::Other).short_write().only(fails));
+    store.put(b"b", b"value").unwrap_err();
+    store.close().unwrap();
+    let report = salvage(&fs, Wanted::Certain).unwrap();
+    assert!(report.is_whole() && report.keys == 1, "{report:?}");
     assert_eq!(open(&fs, FROM).stats().torn_records, 0);
 }
 
