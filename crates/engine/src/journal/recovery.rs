@@ -158,7 +158,7 @@ impl<'a> Replay<'a> {
     ) -> Result<()> {
         let mut next = self.first(candidates)?;
         if let Some(first) = next
-            && !self.is_whole(first)?
+            && !first.has_front(self.files, self.from, self.proven_lsn)?
         {
             self.broken = Some(first);
             self.end = JournalPosition { lsn: self.from.lsn, ..JournalPosition::default() };
@@ -204,37 +204,10 @@ impl<'a> Replay<'a> {
             return Ok(successor.map(|(successor, _)| successor));
         };
         named.base_lsn(self.from)?;
-        if self.from.offset > named.len && self.is_proven() {
+        if self.from.offset > named.len && self.proven_lsn >= self.from.lsn {
             return Err(named.damage(named.len, "the segment ends before replay would start"));
         }
         Ok(Some(named))
-    }
-
-    /// Whether a sync is known of up to where replay starts.
-    fn is_proven(&self) -> bool {
-        self.proven_lsn >= self.from.lsn
-    }
-
-    /// Whether what stands before the place where replay starts is there, synced or not.
-    fn is_whole(&self, first: &Candidate) -> Result<bool> {
-        if self.is_proven() || first.header.number != self.from.segment {
-            return Ok(true);
-        }
-        if first.len < self.from.offset {
-            return Ok(false);
-        }
-        let mut reader = first.reader(self.files, SEGMENT_HEADER_BYTES, self.from.offset)?;
-        loop {
-            match reader.step()? {
-                Step::End => return Ok(true),
-                Step::Bad(_) => return Ok(false),
-                Step::Record(record) => {
-                    if reader.check_values(&record)?.is_err() {
-                        return Ok(false);
-                    }
-                }
-            }
-        }
     }
 
     /// The segment that continues `number`, and isn't replayed yet.

@@ -206,7 +206,7 @@ impl<'a> SalvagedJournal<'a> {
                 false => self.base_lsn(segment),
             };
             let is_of_log = match is_first {
-                true => base_lsn.is_some(),
+                true => base_lsn.is_some() && !self.is_given_up(segment, known).unwrap_or(false),
                 false => self.is_of_log(segment, base_lsn, known),
             };
             if is_of_log {
@@ -249,6 +249,19 @@ impl<'a> SalvagedJournal<'a> {
             !segment.has_records && other.is_some_and(|(other, _)| other.header.number != number)
         });
         base_lsn >= known.from.lsn && !is_superseded
+    }
+
+    /// Whether the segment that the log begins in tells nothing: what is lost of its front was never synced, and is
+    /// in tables, and behind stands nothing.
+    fn is_given_up(&self, first: &Candidate, known: &KnownLog) -> Result<bool> {
+        let KnownLog { from, synced_lsn, .. } = *known;
+        if first.is_short() || first.has_front(self.files, from, synced_lsn)? {
+            return Ok(false);
+        }
+        let begin = from.offset.min(first.len);
+        let mut reader = first.reader(self.files, begin, first.len)?;
+        let is_blank = first.header.is_recycled || reader.last_nonzero(begin)? == begin;
+        Ok(is_blank && self.look_on(first, begin, first.len).is_none())
     }
 
     /// The first record header that can be read.
@@ -479,6 +492,7 @@ fn tell(segment: u64, record: &Record, told: &mut dyn FnMut(Told)) {
 mod tests {
     use std::sync::atomic::Ordering;
 
+    use super::super::segment_header::SegmentHeader;
     use super::super::testing::Bench;
     use super::*;
     use crate::vfs::FileSystem;
@@ -598,6 +612,29 @@ mod tests {
             let known = KnownLog { newest: Some(newest), ..KnownLog::default() };
             assert_eq!(told(&bench.restart(), &known), (Vec::new(), holes, 0));
         }
+    }
+
+    /// Nothing in a file that was used before got to the disk, and tables have it all.
+    #[test]
+    fn an_unsynced_front_that_is_lost_is_judged_as_recovery_does() {
+        let bench = Bench::pread();
+        let mut journal = bench.journal();
+        (0..10).for_each(|at| drop(journal.put(&[at], b"value")));
+        let from = journal.writer.position();
+        let path = bench.path(from.segment);
+        let mut bytes = bench.fs.bytes(&path);
+        let header = SegmentHeader::decode(&path, from.segment, &bytes).unwrap();
+        let header = SegmentHeader { is_recycled: true, ..header };
+        bytes[..SEGMENT_HEADER_BYTES as usize].copy_from_slice(&header.encode());
+        bytes[from.offset as usize / 2..].fill(0x55);
+        bench.fs.put(&path, bytes);
+        let known = KnownLog { from, synced_lsn: 8, ..KnownLog::default() };
+        let bench = bench.restart();
+        assert_eq!(told(&bench, &known), (Vec::new(), 0, 0));
+        let (_, recovered) = bench.recover_from(from).unwrap();
+        assert_eq!((recovered.start.segment, recovered.torn_records), (0, 0));
+        // A crash before the manifest names another start.
+        assert_eq!(told(&bench.restart(), &known), (Vec::new(), 0, 0));
     }
 
     #[test]

@@ -70,6 +70,34 @@ impl Candidate {
         }
     }
 
+    /// Whether what stands before the place where replay starts is there, synced or not, if that place is in this
+    /// segment and beyond what is known to have been synced.
+    pub(super) fn has_front(
+        &self,
+        files: &JournalFiles,
+        from: JournalPosition,
+        synced_lsn: u64,
+    ) -> Result<bool> {
+        if synced_lsn >= from.lsn || self.header.number != from.segment {
+            return Ok(true);
+        }
+        if self.len < from.offset {
+            return Ok(false);
+        }
+        let mut reader = self.reader(files, SEGMENT_HEADER_BYTES, from.offset)?;
+        loop {
+            match reader.step()? {
+                Step::End => return Ok(true),
+                Step::Bad(_) => return Ok(false),
+                Step::Record(record) => {
+                    if reader.check_values(&record)?.is_err() {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+    }
+
     /// Whether the file is shorter than it was made or cut to: then it has lost an unknown number of records,
     /// even if it ends where one does.
     pub(super) fn is_short(&self) -> bool {
