@@ -224,7 +224,16 @@ impl Resources {
         let is_empty = || self.fs.is_dir_empty(dir).map_err(|error| Error::io("list", dir, error));
         match !is_there || is_empty()? {
             true => Ok(()),
-            false => Err(Error::InvalidArgument(format!("{} is not empty", dir.display()))),
+            false => Err(not_empty(dir)),
+        }
+    }
+
+    /// That a directory that was empty has no file now but that of its lock, which is held.
+    pub(crate) fn check_empty_but_for_lock(&self, dir: &Path) -> Result<()> {
+        let names = self.fs.list(dir).map_err(|error| Error::io("list", dir, error))?;
+        match names.iter().all(|name| dir.join(name) == file_name::lock(dir)) {
+            true => Ok(()),
+            false => Err(not_empty(dir)),
         }
     }
 
@@ -326,6 +335,10 @@ impl Drop for Resources {
             }
         }
     }
+}
+
+fn not_empty(dir: &Path) -> Error {
+    Error::InvalidArgument(format!("{} is not empty", dir.display()))
 }
 
 fn work(shared: &Shared, kind: Work) {

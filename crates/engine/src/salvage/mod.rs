@@ -160,6 +160,8 @@ pub fn salvage_with(
     }
     fs.create_dir_all(to).map_err(|error| Error::io("create", to, error))?;
     let _to_lock = resources.lock_directory(to)?;
+    // Until it was locked, somebody may have put a store there, which is not to be cleared away.
+    resources.check_empty_but_for_lock(to)?;
     let work = Salvage { found, wanted, options, resources, from, to };
     work.run(progress).inspect_err(|_| copy::clear(&**fs, to))
 }

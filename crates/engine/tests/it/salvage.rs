@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tallybook::manifest::{self, Manifest};
@@ -683,6 +683,28 @@ fn a_failed_write_that_was_cut_off_is_not_told_as_torn() {
     let report = salvage(&fs, Wanted::Certain).unwrap();
     assert!(report.is_whole() && report.keys == 1, "{report:?}");
     assert_eq!(open(&fs, FROM).stats().torn_records, 0);
+}
+
+/// Another salvage into the same directory ends while this one reads the manifest.
+#[test]
+fn a_store_that_somebody_made_meanwhile_is_not_touched() {
+    static FS: OnceLock<MemoryFileSystem> = OnceLock::new();
+    let fs = FS.get_or_init(MemoryFileSystem::new);
+    filled(fs);
+    let disturb = |operation: &str, path: &Path| {
+        let fs = FS.get().unwrap();
+        let is_due = operation == "open_read" && path == Path::new(FROM).join("CURRENT");
+        if is_due && !fs.exists(Path::new(TO)).unwrap() {
+            let store = open(fs, TO);
+            store.put(b"another", b"store").unwrap();
+            store.close().unwrap();
+        }
+        false
+    };
+    let refused = salvage_failing(fs, ErrorKind::Other, disturb);
+    assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
+    let pairs = BTreeMap::from([(Bytes::from("another"), Bytes::from("store"))]);
+    assert_eq!(saved(fs), pairs);
 }
 
 #[test]
