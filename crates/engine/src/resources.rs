@@ -211,11 +211,20 @@ impl Resources {
 
     /// Keeps everybody else out of a store's directory, until what this answers is dropped.
     pub(crate) fn lock_directory(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
-        let path = file_name::lock(dir);
-        self.fs.lock(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => Error::Locked { path: dir.to_owned() },
-            _ => Error::io("lock", &path, error),
-        })
+        self.fs.lock(&file_name::lock(dir)).map_err(|error| lock_error(dir, error))
+    }
+
+    /// As `lock_directory`, where nothing may be written; `None` if there is no file to lock, which whoever has a
+    /// store open has made.
+    pub(crate) fn lock_read_only_directory(
+        &self,
+        dir: &Path,
+    ) -> Result<Option<Box<dyn Send + Sync>>> {
+        match self.fs.lock_existing(&file_name::lock(dir)) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(lock_error(dir, error)),
+        }
     }
 
     /// That a directory is empty, or isn't there.
@@ -334,6 +343,13 @@ impl Drop for Resources {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+fn lock_error(dir: &Path, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Error::Locked { path: dir.to_owned() },
+        _ => Error::io("lock", &file_name::lock(dir), error),
     }
 }
 

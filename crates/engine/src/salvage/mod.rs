@@ -173,16 +173,14 @@ fn lock(from: &Path, resources: &Resources) -> Result<Option<Box<dyn Send + Sync
         Err(error) => error,
     };
     let Error::Io { source, .. } = &error else { return Err(error) };
-    let is_free = match source.kind() {
-        // Nobody has it open for writing.
-        ErrorKind::ReadOnlyFilesystem => true,
-        // Who has it open has made the file.
-        ErrorKind::PermissionDenied => {
-            resources.fs.exists(&file_name::lock(from)).is_ok_and(|is_there| !is_there)
-        }
-        _ => false,
-    };
-    if is_free { Ok(None) } else { Err(error) }
+    if !matches!(source.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) {
+        return Err(error);
+    }
+    // Who has it open may have come by another way, on which it may be written.
+    match resources.lock_read_only_directory(from) {
+        Err(Error::Io { .. }) => Err(error),
+        answer => answer,
+    }
 }
 
 struct Salvage<'a> {

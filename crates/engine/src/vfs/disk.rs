@@ -117,9 +117,11 @@ impl FileSystem for DiskFileSystem {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        let fd = open_fd(path, OFlags::RDWR | OFlags::CREATE)?;
-        retry_on_intr(|| rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive))?;
-        Ok(Box::new(fd))
+        lock_exclusively(open_fd(path, OFlags::RDWR | OFlags::CREATE)?)
+    }
+
+    fn lock_existing(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        lock_exclusively(open_fd(path, OFlags::RDONLY)?)
     }
 
     fn available_bytes(&self, dir: &Path) -> io::Result<u64> {
@@ -144,6 +146,11 @@ impl FileSystem for DiskFileSystem {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+fn lock_exclusively(fd: OwnedFd) -> io::Result<Box<dyn Send + Sync>> {
+    retry_on_intr(|| rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive))?;
+    Ok(Box::new(fd))
 }
 
 /// Makes the calling thread as nice as `nice`, and `SCHED_BATCH`. Where the system forbids it, the

@@ -123,6 +123,11 @@ impl FileSystem for FaultyFileSystem {
         self.inner.lock(path)
     }
 
+    fn lock_existing(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        self.faults.check(Reads, "lock_existing", path)?;
+        self.inner.lock_existing(path)
+    }
+
     fn available_bytes(&self, dir: &Path) -> io::Result<u64> {
         self.faults.check(Reads, "available_bytes", dir)?;
         self.inner.available_bytes(dir)

@@ -149,7 +149,15 @@ impl FileSystem for MemoryFileSystem {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        if !self.volume.state().locks.insert(path.to_owned()) {
+        self.lock_existing(path)
+    }
+
+    fn lock_existing(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        let mut state = self.volume.state();
+        if state.names().get(path).is_none() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if !state.locks.insert(path.to_owned()) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(Box::new(LockGuard { volume: self.volume.clone(), path: path.to_owned() }))

@@ -69,6 +69,10 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Takes an exclusive lock on a file, making it if missing; `WouldBlock` when another holds it.
     /// Held until the guard is dropped.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
+    /// As `lock`, of a file that is there, and that only has to be readable.
+    fn lock_existing(&self, _path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Bytes an ordinary user may still write on the disk of `dir`.
     fn available_bytes(&self, dir: &Path) -> io::Result<u64>;
     /// Whether what was allocated once is written over in place, so that a store into a map of it never

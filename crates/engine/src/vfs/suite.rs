@@ -252,9 +252,12 @@ fn a_lock_is_held_by_one_until_it_is_dropped() {
         assert!(fs.exists(&path).unwrap());
         assert_eq!(kind(fs.lock(&path)), Some(ErrorKind::WouldBlock));
         let other = fs.lock(&dir.join("OTHER")).unwrap();
+        assert_eq!(kind(fs.lock_existing(&path)), Some(ErrorKind::WouldBlock));
         drop(held);
-        let again = fs.lock(&path).unwrap();
+        let again = fs.lock_existing(&path).unwrap();
+        assert_eq!(kind(fs.lock(&path)), Some(ErrorKind::WouldBlock));
         drop((other, again));
+        assert_eq!(kind(fs.lock_existing(&dir.join("MISSING"))), Some(ErrorKind::NotFound));
     });
 }
 

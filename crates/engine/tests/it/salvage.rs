@@ -637,17 +637,51 @@ fn salvage_failing(
     salvage_with(from, to, Wanted::Certain, &options(), &resources, &mut |_, _| {})
 }
 
-/// A copy for reading only, of which nobody can say whether somebody has it open only if it has the lock's file.
+/// Where nothing may be written, who has it open still holds the lock, and a file that may be read shows it.
 #[test]
-fn a_directory_that_may_only_be_read_needs_no_lock_if_it_has_none() {
+fn a_directory_that_may_only_be_read_is_locked_by_what_is_there() {
     let fs = MemoryFileSystem::new();
     let expected = filled(&fs);
     let fails = |operation: &str, path: &Path| operation == "lock" && path.starts_with(FROM);
-    let refused = salvage_failing(&fs, ErrorKind::PermissionDenied, fails);
-    assert!(matches!(refused, Err(Error::Io { op: "lock", .. })), "{refused:?}");
-    fs.remove(&Path::new(FROM).join("LOCK")).unwrap();
-    assert!(salvage_failing(&fs, ErrorKind::PermissionDenied, fails).unwrap().is_whole());
-    assert!(saved(&fs) == expected);
+    let unreadable = |operation: &str, path: &Path| {
+        ["lock", "lock_existing"].contains(&operation) && path.starts_with(FROM)
+    };
+    for kind in [ErrorKind::ReadOnlyFilesystem, ErrorKind::PermissionDenied] {
+        let store = open(&fs, FROM);
+        let refused = salvage_failing(&fs, kind, fails);
+        assert!(matches!(refused, Err(Error::Locked { .. })), "{refused:?}");
+        store.close().unwrap();
+        let refused = salvage_failing(&fs, kind, unreadable);
+        assert!(matches!(refused, Err(Error::Io { op: "lock", .. })), "{refused:?}");
+        assert!(salvage_failing(&fs, kind, fails).unwrap().is_whole());
+        clear(&fs);
+        fs.remove(&Path::new(FROM).join("LOCK")).unwrap();
+        assert!(salvage_failing(&fs, kind, fails).unwrap().is_whole());
+        assert!(saved(&fs) == expected);
+        clear(&fs);
+    }
+}
+
+/// Another salvage into the same directory ends while this one reads the manifest.
+#[test]
+fn a_store_that_somebody_made_meanwhile_is_not_touched() {
+    static FS: OnceLock<MemoryFileSystem> = OnceLock::new();
+    let fs = FS.get_or_init(MemoryFileSystem::new);
+    filled(fs);
+    let disturb = |operation: &str, path: &Path| {
+        let fs = FS.get().unwrap();
+        let is_due = operation == "open_read" && path == Path::new(FROM).join("CURRENT");
+        if is_due && !fs.exists(Path::new(TO)).unwrap() {
+            let store = open(fs, TO);
+            store.put(b"another", b"store").unwrap();
+            store.close().unwrap();
+        }
+        false
+    };
+    let refused = salvage_failing(fs, ErrorKind::Other, disturb);
+    assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
+    let pairs = BTreeMap::from([(Bytes::from("another"), Bytes::from("store"))]);
+    assert_eq!(saved(fs), pairs);
 }
 
 /// Power is lost before anything was synced: what the manifest names is there, and holds no record.
@@ -683,28 +717,6 @@ fn a_failed_write_that_was_cut_off_is_not_told_as_torn() {
     let report = salvage(&fs, Wanted::Certain).unwrap();
     assert!(report.is_whole() && report.keys == 1, "{report:?}");
     assert_eq!(open(&fs, FROM).stats().torn_records, 0);
-}
-
-/// Another salvage into the same directory ends while this one reads the manifest.
-#[test]
-fn a_store_that_somebody_made_meanwhile_is_not_touched() {
-    static FS: OnceLock<MemoryFileSystem> = OnceLock::new();
-    let fs = FS.get_or_init(MemoryFileSystem::new);
-    filled(fs);
-    let disturb = |operation: &str, path: &Path| {
-        let fs = FS.get().unwrap();
-        let is_due = operation == "open_read" && path == Path::new(FROM).join("CURRENT");
-        if is_due && !fs.exists(Path::new(TO)).unwrap() {
-            let store = open(fs, TO);
-            store.put(b"another", b"store").unwrap();
-            store.close().unwrap();
-        }
-        false
-    };
-    let refused = salvage_failing(fs, ErrorKind::Other, disturb);
-    assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
-    let pairs = BTreeMap::from([(Bytes::from("another"), Bytes::from("store"))]);
-    assert_eq!(saved(fs), pairs);
 }
 
 #[test]

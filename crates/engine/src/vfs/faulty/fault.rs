@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 pub enum OperationClass {
     /// All of them.
     Any,
-    /// Those that look: `list`, `is_dir_empty`, `open`, `open_read`, `available_bytes`, `exists`, `len`,
-    /// `read_exact_at`, `read_once_at`, `read_cached_at`, `map`.
+    /// Those that look: `list`, `is_dir_empty`, `open`, `open_read`, `lock_existing`, `available_bytes`,
+    /// `exists`, `len`, `read_exact_at`, `read_once_at`, `read_cached_at`, `map`.
     Reads,
     /// Those that change: `create_dir_all`, `create`, `rename`, `remove`, `hard_link`, `lock`,
     /// `write_all_at`, `set_len`, `allocate`, `map_segment`, `populate`, `write_zeros`.
