@@ -9,7 +9,7 @@ use tallybook::checksum;
 use tallybook::coding::Decoder;
 use tallybook::file_name::{self, FileKind};
 use tallybook::journal::group_meta::decode_group;
-use tallybook::journal::record::{RECORD_HEADER_BYTES, Salt, record_bytes};
+use tallybook::journal::record::{RECORD_HEADER_BYTES, RecordHeader, Salt, record_bytes};
 use tallybook::resources::ResourceOptions;
 use tallybook::vfs::{FileSystem, ManualClock, MemoryFileSystem};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -173,6 +173,13 @@ pub(crate) fn may_lack_start(segment: &[u8]) -> bool {
     const START_END: usize = 64 + RECORD_HEADER + 24;
     let made = segment.get(48..).map_or(0, |fields| Input(fields).u64());
     segment.len() < START_END && (segment.len() as u64) < made
+}
+
+/// The number in the first record header of a segment that can be read.
+pub(crate) fn first_seqno(segment: &[u8]) -> Option<u64> {
+    let salt = Salt::new(Input(segment.get(24..)?).u64());
+    let header = |at: usize| RecordHeader::decode(&segment[at..], salt, at as u64);
+    (64..segment.len()).step_by(8).find_map(header).map(|header| header.first_seqno)
 }
 
 /// Where the records of a sound segment end, the start included.
