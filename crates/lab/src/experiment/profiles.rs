@@ -30,9 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) struct Taking(Vec<JoinHandle<()>>);
 
 /// Asks the admin listener at `url` for a profile of each kind over `seconds`.
-pub(super) fn take(url: &str, run: &PlannedRun, seconds: u64, directory: &Path) -> Result<Taking> {
+pub(super) fn take(url: &str, run: &PlannedRun, seconds: u64, directory: &Path) -> Taking {
     let directory = directory.join(DIRECTORY);
-    fs::create_dir_all(&directory).map_err(Error::io(directory.display().to_string()))?;
     let name: Vec<String> =
         run.case.iter().map(|(name, value)| format!("{name} {value}")).collect();
     let name =
@@ -46,10 +45,13 @@ pub(super) fn take(url: &str, run: &PlannedRun, seconds: u64, directory: &Path) 
             }
         })
     };
-    Ok(Taking(KINDS.map(take).into()))
+    Taking(KINDS.map(take).into())
 }
 
-fn fetch(url: &str, seconds: u64, path: &PathBuf) -> Result<()> {
+fn fetch(url: &str, seconds: u64, path: &Path) -> Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(Error::io(directory.display().to_string()))?;
+    }
     let folded = server::ask(url, Duration::from_secs(seconds) + PATIENCE)?;
     fs::write(path, folded).map_err(Error::io(path.display().to_string()))
 }

@@ -200,7 +200,6 @@ impl<'a> Making<'a> {
         }
         let mut stores = self.stores(runs, &left)?;
         let mut estimate = Estimate::default();
-        let mut begun = BTreeSet::new();
         let mut broken = BTreeSet::new();
         for (at, run) in left.runs.iter().enumerate() {
             if self.bench.stop.load(Ordering::Relaxed) {
@@ -223,13 +222,9 @@ impl<'a> Making<'a> {
                 (self.watch)(&Status { number, count, run, stage, left });
             };
             let fingerprint = self.fingerprints.of(&run.subject)?;
-            if sequence.is_some_and(|store| begun.insert(store)) {
-                left.take_back(sequence, at, self.experiment.name(), &mut self.file)?;
-            }
-            let later = &left.runs[at + 1..];
-            let records = self.file.records();
+            let file = &mut self.file;
             let made =
-                make_one(self.experiment, run, later, records, &mut stores, self.bench, &mut tell)?;
+                make_one(self.experiment, &left, at, file, &mut stores, self.bench, &mut tell)?;
             let Some((mut record, error)) = made else { break };
             record.target_settings.extend(fingerprint.map(|one| (PROGRAM.to_owned(), one)));
             estimate.learn(run, began.elapsed());
@@ -298,17 +293,18 @@ fn not_made(experiment: &dyn Experiment, run: &PlannedRun, directory: &Path) -> 
     name.record(BTreeMap::new(), Some(directory), SystemTime::now(), outcome)
 }
 
-/// The record of one run, and what failed. `None`: it was stopped before it began. `records` are those that are
-/// kept.
+/// The record of the run at `at`, and what failed. `None`: it was stopped before it began. What refuses the run
+/// leaves every record as it was.
 fn make_one(
     experiment: &dyn Experiment,
-    run: &PlannedRun,
-    later: &[&PlannedRun],
-    records: &[Record],
+    left: &Left<'_>,
+    at: usize,
+    file: &mut RunsFile,
     stores: &mut Stores<'_>,
     bench: &Bench<'_>,
     tell: &mut dyn FnMut(Stage<'_>),
 ) -> Result<Option<(Record, Option<Error>)>> {
+    let (run, later) = (left.runs[at], &left.runs[at + 1..]);
     let mut stoppable = run.clone();
     stoppable.options.load.stop = bench.stop.clone();
     let name = run.name(experiment.name());
@@ -325,21 +321,24 @@ fn make_one(
         }
     };
     let settings = held.opened.settings();
-    if let Err(error) = kept::check_version(experiment, run, &settings, records, bench.directory) {
+    let ready = kept::check_version(experiment, run, &settings, file.records(), bench.directory)
+        .and_then(|()| machine::bring_in_memory(&run.spec));
+    if let Err(error) = ready {
         // A store of files is left to the version that it is of.
         held.leave_unfinished();
         let _ = stores.close(held);
         return Err(error);
     }
+    left.take_back(at, experiment.name(), file)?;
     // What others, and the filling, left to be written would be written at this run's cost.
     rustix::fs::sync();
-    machine::bring_in_memory(&run.spec)?;
+    held.begin()?;
     let started = SystemTime::now();
     let options: &RunOptions = &stoppable.options;
     let profiles = match (held.opened.admin_url().filter(|_| run.is_profiled), planned(&run.spec)) {
         (Some(url), Some(length)) if length >= PROFILED_MIN => {
             let seconds = length.as_secs() - 1;
-            Some(profiles::take(url, run, seconds, bench.directory)?)
+            Some(profiles::take(url, run, seconds, bench.directory))
         }
         _ => None,
     };

@@ -54,17 +54,13 @@ impl<'a> Left<'a> {
         self.sequences.get(run.shared_store.as_deref()?).copied()
     }
 
-    /// Has the records of a store's runs, of those left from `at` on, count no more. Called before the first of them is
-    /// made again: a stop or a kill would leave those of the old store beside those of the new one, and a new store of
-    /// files would be taken for the old one.
-    pub(super) fn take_back(
-        &self,
-        store: Option<&str>,
-        at: usize,
-        experiment: &str,
-        file: &mut RunsFile,
-    ) -> Result<()> {
-        for run in self.runs[at..].iter().filter(|run| run.shared_store.as_deref() == store) {
+    /// Has the records of the runs that go on from the one at `at`, and its own, count no more. Called before it is made,
+    /// once nothing but itself can keep it from being made: a stop or a kill would leave those of the old store beside
+    /// those of the new one.
+    pub(super) fn take_back(&self, at: usize, experiment: &str, file: &mut RunsFile) -> Result<()> {
+        let Some(store) = self.sequence_of(self.runs[at]) else { return Ok(()) };
+        let of_store = |run: &&&PlannedRun| run.shared_store.as_deref() == Some(store);
+        for run in self.runs[at..].iter().filter(of_store) {
             let found = file.find(&run.name(experiment));
             if let Some(record) = found.filter(|record| record.outcome.tells()) {
                 let mut record = record.clone();
@@ -191,8 +187,7 @@ mod tests {
         assert_eq!((left_of(&file, true), left_of(&file, false)), (of_store - 2, of_store));
         let left = Left::of(&runs, "kfs", &file, |_| false);
         let first = left.runs.iter().position(|run| run.kept_store() == Some(store)).unwrap();
-        let sequence = left.sequence_of(left.runs[first]);
-        left.take_back(sequence, first, "kfs", &mut file).unwrap();
+        left.take_back(first, "kfs", &mut file).unwrap();
         assert_eq!(left_of(&file, true), of_store);
     }
 

@@ -3,7 +3,7 @@
 //!
 //! Invariant: what is in the laboratory's own directory is of no use once the experiment ended, and is
 //! removed; nothing outside of it is touched. Stores of files outlive an interruption, because what is
-//! asked of them is how they grow old.
+//! asked of them is how they grow old: from the first run on, before which a new one is none to be gone on with.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,6 +23,8 @@ use crate::spec::ValueSizes;
 /// The directory of stores below an experiment's own. A name that nobody gives to anything else,
 /// because it is removed with all that is in it.
 const DIRECTORY: &str = "lab-stores";
+/// A file beside a store of files whose first run has begun.
+const BEGUN: &str = "begun";
 
 /// One that is open.
 pub(super) struct Held {
@@ -30,13 +32,22 @@ pub(super) struct Held {
     /// Goes after the process in it.
     group: Option<MemoryGroup>,
     directory: PathBuf,
-    /// Whether it outlives an interruption.
+    /// Whether it outlives an interruption, once it has begun.
     is_kept: bool,
     /// Whether a run on it has to be made once more.
     is_unfinished: bool,
 }
 
 impl Held {
+    /// Has it be gone on with after an interruption, if it is one of those: a run is about to be made on it.
+    pub(super) fn begin(&self) -> Result<()> {
+        if !self.is_kept {
+            return Ok(());
+        }
+        let path = self.directory.join(BEGUN);
+        fs::write(&path, "").map_err(Error::io(path.display().to_string()))
+    }
+
     /// Notes that a run on it doesn't count: if it can be kept for it, it is.
     pub(super) fn leave_unfinished(&mut self) {
         self.is_unfinished = true;
@@ -60,7 +71,8 @@ impl<'a> Stores<'a> {
         going_on: &[&str],
     ) -> Result<Stores<'a>> {
         let root = directory.join(DIRECTORY);
-        let kept: Vec<PathBuf> = going_on.iter().map(|name| root.join(kept_name(name))).collect();
+        let kept = going_on.iter().filter(|name| is_kept(directory, name));
+        let kept: Vec<PathBuf> = kept.map(|name| root.join(kept_name(name))).collect();
         for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
             if !kept.contains(&entry.path()) {
                 remove(&entry.path())?;
@@ -149,9 +161,10 @@ pub(super) fn place(directory: &Path) -> PathBuf {
     if root.is_dir() { root } else { directory.to_owned() }
 }
 
-/// Whether a store of files of this name was kept below an experiment's directory.
+/// Whether a store of files of this name was kept below an experiment's directory. One that a kill found before its
+/// first run wasn't: it would be taken for the one before it.
 pub(super) fn is_kept(directory: &Path, store: &str) -> bool {
-    directory.join(DIRECTORY).join(kept_name(store)).is_dir()
+    directory.join(DIRECTORY).join(kept_name(store)).join(BEGUN).is_file()
 }
 
 /// The directory of a store that is kept.
@@ -275,6 +288,7 @@ mod tests {
         let root = directory.path().join(DIRECTORY);
         let store = root.join(kept_name("kfs"));
         fs::create_dir_all(store.join("store")).unwrap();
+        fs::write(store.join(BEGUN), "").unwrap();
         assert!(is_kept(directory.path(), "kfs"));
         let aside = put_aside(&store).unwrap();
         assert!(!is_kept(directory.path(), "kfs") && aside.join("store").is_dir());
@@ -283,5 +297,23 @@ mod tests {
         drop(Stores::new(directory.path(), &programs, &["kfs"]).unwrap());
         assert!(!root.exists());
         remove(&store).unwrap();
+    }
+
+    /// A kill before the first run on a new store had the rest of the old one's runs made on it.
+    #[test]
+    fn a_store_on_which_no_run_was_begun_is_none_that_was_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join(DIRECTORY).join(kept_name("kfs"));
+        let programs = Programs::default();
+        for is_begun in [true, false] {
+            fs::create_dir_all(store.join("store")).unwrap();
+            if is_begun {
+                fs::write(store.join(BEGUN), "").unwrap();
+            }
+            assert_eq!(is_kept(directory.path(), "kfs"), is_begun);
+            drop(Stores::new(directory.path(), &programs, &["kfs"]).unwrap());
+            assert_eq!(store.exists(), is_begun);
+            remove(&store).unwrap();
+        }
     }
 }
