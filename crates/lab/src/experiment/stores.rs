@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use super::memory_group::MemoryGroup;
 use super::plan::{FilesStore, PlannedRun, Subject};
@@ -110,7 +111,11 @@ impl<'a> Stores<'a> {
                 Ok(Held { opened, group, directory, is_kept, is_unfinished: false })
             }
             Err(error) => {
-                remove(&directory)?;
+                // One that a stop keeps from being opened again is gone on with another time.
+                let is_stopped = run.options.load.stop.load(Ordering::Relaxed);
+                if !(is_stopped && directory.join(BEGUN).is_file()) {
+                    remove(&directory)?;
+                }
                 Err(error)
             }
         }
@@ -281,6 +286,7 @@ pub(super) fn is_used_later(name: &str, runs: &[&PlannedRun]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::{Scale, find};
 
     #[test]
     fn a_store_that_is_being_removed_is_none_that_was_kept() {
@@ -313,6 +319,28 @@ mod tests {
             assert_eq!(is_kept(directory.path(), "kfs"), is_begun);
             drop(Stores::new(directory.path(), &programs, &["kfs"]).unwrap());
             assert_eq!(store.exists(), is_begun);
+            remove(&store).unwrap();
+        }
+    }
+
+    /// Ctrl-C while an old store was being opened again had it removed.
+    #[test]
+    fn a_store_that_a_stop_keeps_from_being_opened_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut runs = find("kfs").unwrap().runs(Scale::Tiny, &[]).unwrap();
+        runs.retain(|run| run.kept_store() == Some("tallybook"));
+        let store = directory.path().join(DIRECTORY).join(kept_name("tallybook"));
+        // It ends before it answers.
+        let programs = Programs { files: vec!["true".into()], ..Programs::default() };
+        for (is_begun, is_stopped) in [(true, true), (false, true), (true, false)] {
+            fs::create_dir_all(&store).unwrap();
+            if is_begun {
+                fs::write(store.join(BEGUN), "").unwrap();
+            }
+            runs[0].options.load.stop.store(is_stopped, Ordering::Relaxed);
+            let mut stores = Stores::new(directory.path(), &programs, &["tallybook"]).unwrap();
+            assert!(stores.take(&runs[0], &mut |_| {}).is_err());
+            assert_eq!(store.exists(), is_begun && is_stopped);
             remove(&store).unwrap();
         }
     }

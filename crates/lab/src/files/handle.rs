@@ -112,22 +112,23 @@ impl FilesChild {
 
     fn ask(&mut self, ask: &Ask) -> Result<Tell> {
         self.piped.say(ask)?;
-        match self.hear()? {
+        match self.hear(*ask == Ask::Close)? {
             Tell::Wrong { what } => Err(Error::WrongData(format!("{}: {what}", self.piped.name))),
             Tell::Failed { what } => Err(Error::Target { target: self.piped.name.clone(), what }),
             tell => Ok(tell),
         }
     }
 
-    /// Waits for the answer. A child that doesn't give it in time is killed; after a stop that is no failure.
-    fn hear(&mut self) -> Result<Tell> {
+    /// Waits for the answer. A child that doesn't give it in time is killed; after a stop that is no failure. A stop
+    /// hurries none that is closing: its last run was made, and would count no more.
+    fn hear(&mut self, is_closing: bool) -> Result<Tell> {
         let asked_at = Instant::now();
         let mut stopped_at = None;
         loop {
             if let Some(tell) = self.piped.hear(TICK)? {
                 return Ok(tell);
             }
-            if self.stop.load(Ordering::Relaxed) {
+            if self.stop.load(Ordering::Relaxed) && !is_closing {
                 let since = *stopped_at.get_or_insert_with(Instant::now);
                 if since.elapsed() > self.patience {
                     self.piped.kill_because("it was stopped");

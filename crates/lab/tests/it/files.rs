@@ -115,6 +115,20 @@ fn a_child_that_does_not_finish_after_a_stop_is_interrupted() {
     assert!(matches!(error, Error::Interrupted), "{error}");
 }
 
+/// A stop had the child killed, and with it the last run, which was made, and all before it on its store.
+#[test]
+fn a_child_that_is_closing_is_waited_for_after_a_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let [opened, closed] = [r#"{"tell":"opened","settings":{}}"#, r#"{"tell":"closed"}"#];
+    let mut command = Command::new("sh");
+    let answers = format!("read line; echo '{opened}'; read line; sleep 1; echo '{closed}'");
+    command.args(["-c", &answers]);
+    let stop = Arc::new(AtomicBool::new(true));
+    let child = FilesChild::spawn(command).unwrap().open(&opening(dir.path(), Durability::Os));
+    let child = child.unwrap().with_stop(stop).with_patience(std::time::Duration::from_millis(20));
+    child.close().unwrap();
+}
+
 #[test]
 fn a_child_that_makes_other_bytes_or_talks_nonsense_is_found_out() {
     let dir = tempfile::tempdir().unwrap();
