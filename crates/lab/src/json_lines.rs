@@ -1,7 +1,7 @@
 //! Files with a value in JSON on each line, only ever added to.
 //!
 //! Invariant: a line that is whole counts, whether or not its end was written; one that a kill cut off counts for
-//! nothing, and nothing is added behind it.
+//! nothing, and nothing is added behind it. A loss of power leaves bytes of zero where the last ones were to be.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -21,7 +21,7 @@ pub struct JsonLines {
 
 impl JsonLines {
     /// Opens the file, or makes it, and reads all of it, as [`read`] does. A last line that was cut off is taken out of
-    /// it; on an error the file is left as it was.
+    /// it, and so are bytes of zero at its end; on an error the file is left as it was.
     pub fn open<T: DeserializeOwned>(path: &Path) -> Result<(JsonLines, Vec<T>)> {
         let name = path.display().to_string();
         let mut file = OpenOptions::new()
@@ -35,7 +35,8 @@ impl JsonLines {
         let (values, whole_bytes) = parse(&name, &bytes)?;
         if whole_bytes < bytes.len() {
             file.set_len(whole_bytes as u64).map_err(Error::io(&*name))?;
-        } else if bytes.last().is_some_and(|&byte| byte != b'\n') {
+        }
+        if bytes[..whole_bytes].last().is_some_and(|&byte| byte != b'\n') {
             file.write_all(b"\n").map_err(Error::io(&*name))?;
         }
         Ok((JsonLines { file, name }, values))
@@ -61,7 +62,9 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
 /// The values, and how many bytes are whole lines.
 fn parse<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<(Vec<T>, usize)> {
     let mut values = Vec::new();
-    let mut whole_bytes = bytes.len();
+    // No value in JSON ends in a byte of zero.
+    let mut whole_bytes = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    let bytes = &bytes[..whole_bytes];
     for (at, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
         if line.trim_ascii().is_empty() {
             continue;
@@ -98,6 +101,10 @@ mod tests {
             ("{\"a\":1}\n", "{\"a\":1}\n"),
             ("{\"a\":1}\n{\"a\":", "{\"a\":1}\n"),
             ("{\"a\":1}\n{\"a\":2}", "{\"a\":1}\n{\"a\":2}\n"),
+            // After a loss of power.
+            ("{\"a\":1}\n{\"a\0\0", "{\"a\":1}\n"),
+            ("{\"a\":1}\n\0\0", "{\"a\":1}\n"),
+            ("{\"a\":1}\n{\"a\":2}\0\0", "{\"a\":1}\n{\"a\":2}\n"),
         ] {
             fs::write(&path, before).unwrap();
             let (mut lines, values) = JsonLines::open::<Line>(&path).unwrap();
@@ -116,7 +123,7 @@ mod tests {
         let path = directory.path().join("notes.txt");
         let texts = ["dear diary\n", "dear diary", "[]\n{\"a\":", "{\"a\":\n{\"a\":1}\n"];
         // A line of its own that is whole, though its end isn't written.
-        for text in texts.into_iter().chain(["{\"name\":\"x\"}"]) {
+        for text in texts.into_iter().chain(["{\"name\":\"x\"}", "{\"name\":\"x\"}\0"]) {
             fs::write(&path, text).unwrap();
             assert!(JsonLines::open::<Line>(&path).is_err(), "{text:?}");
             assert!(read::<Line>(&path).is_err(), "{text:?}");
