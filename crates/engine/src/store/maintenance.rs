@@ -89,7 +89,8 @@ impl Inner {
             self.merges_avoided.gather(&mut unmerged);
             match compacted.inspect_err(|error| self.poison_if_sync_failed(error))? {
                 Compacted::Nothing | Compacted::Job(None) => break,
-                Compacted::Job(reached) => slice.start = reached,
+                // What reaches in from the left may have gone first.
+                Compacted::Job(reached) => slice.start = slice.start.max(reached),
             }
             self.remove_obsolete();
             let done = self.counters.compaction_bytes_read.load(Ordering::Relaxed) - before;

@@ -803,3 +803,24 @@ fn a_manual_merge_goes_past_what_can_not_be_read() {
         "manual L0/9:12 L0/7:13 L1/1:3 [n..z] to L1 1 bottom",
     );
 }
+
+/// A job that began in the range would have ended before it.
+#[test]
+fn a_manual_merge_goes_past_what_can_not_be_read_to_the_left_of_its_range() {
+    let check_from = |start: &str, damaged: &str, runs: &str, expected: &str| {
+        check(&format!("manual={start}.. unreadable={damaged}\n {runs}"), expected);
+    };
+    let before = "manual L0/9:10 L1/1:2 [a..d) to L1 1 bottom";
+    check_from("m", "2:d", "L0 9 10:a-z\n L1 1 2:a-g 3:h-z", before);
+    let cut = "damage L0/9:10 [d..g] to L0 9";
+    check_from("m", "2:d", "L0 9 10:a>d-z\n L1 1 2:a>d-g 3:h-z", cut);
+    let behind = "manual L0/9:10 L1/1:3 [g0..z] to L1 1 bottom";
+    check_from("m", "2:d", "L0 9 12:d-g 10:g0-z\n L1 1 2:a>d-g 3:h-z", behind);
+    // What is damaged need not be below the table that reaches in.
+    let chain = "L0 9 10:p-z\n L0 7 8:f-p0\n L1 1 2:a-g 3:h-z";
+    check_from("q", "2:a", chain, "damage L0/7:8 [f..g] to L0 7");
+    // Older runs by themselves begin no further left than they reach in.
+    let older = "L0 7 8:a-c 11:k-p\n L1 1 2:a-g 3:h-z";
+    let alone = "manual L0/7:11 L1/1:3 [h..z] to L1 1 bottom";
+    check_from("m", "10:a", &format!("L0 9 10:a-z\n {older}"), alone);
+}

@@ -345,19 +345,32 @@ impl<'v, 'o> Picker<'v, 'o> {
     fn manual(&self, range: &Slice) -> Option<Choice> {
         self.version.runs().next()?;
         let all = self.all_runs(Reason::Manual);
-        if let Some(cut) = self.cut_behind_damage(&all, range) {
+        let reaching_left = self.reaching_left(&all, range);
+        if let Some(cut) = self.cut_behind_damage(&all, &reaching_left) {
             return Some(cut);
         }
         // Without newer runs that hold it up, only what lies before all that goes down with them.
         let (mut end, mut first) = (range.end.clone(), None);
         for sweep in all.suffixes() {
             let sweep = Sweep { end: end.clone(), ..sweep };
-            if let Some(opening) = sweep.opening(self.manual_starts(&sweep, range)) {
+            let wanted = Slice { start: range.start.clone(), end: end.clone() };
+            let wanted = self.reaching_left(&sweep, &wanted);
+            if let Some(opening) = sweep.opening(self.manual_starts(&sweep, &wanted)) {
                 end = Some(opening.start().clone());
                 first = Some((sweep, opening));
             }
         }
         first.map(|(sweep, opening)| sweep.job_at(opening))
+    }
+
+    /// `range`, and where something can't be read what the first tables that a job there takes show to the left of
+    /// it: that job ends before what can't be read, which may be before the range. So these go down part by part.
+    fn reaching_left(&self, sweep: &Sweep<'v, 'o>, range: &Slice) -> Slice {
+        let start = range.start.as_ref().map(|start| match self.damage.unreadable.is_empty() {
+            true => start.clone(),
+            false => sweep.shares(start).0,
+        });
+        Slice { start, end: range.end.clone() }
     }
 
     /// Where what isn't merged to the bottom yet begins in `range`, ascending.

@@ -319,8 +319,10 @@ impl Store {
             if let Choice::Merge(merge) = &choice
                 && merge.reason == Reason::Manual
             {
-                assert!(merge.slice.end > range.start, "a manual merge goes on");
-                range.start = merge.slice.end.clone();
+                // What reaches in from the left may have to go first, where something can't be read.
+                let goes_on = merge.slice.end > range.start || !self.unreadable.is_empty();
+                assert!(goes_on, "a manual merge goes on");
+                range.start = range.start.max(merge.slice.end.clone());
             }
             if !self.start(choice) {
                 return;

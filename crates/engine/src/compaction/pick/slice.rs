@@ -187,7 +187,7 @@ impl<'v, 'o> Sweep<'v, 'o> {
 
     /// The first key of all shares, and for each source the tables of its share: from `start` on, or
     /// from further left where a table straddles the start of the share before it.
-    fn shares(&self, start: &Bytes) -> (Bytes, Vec<&'v [Arc<LiveTable>]>) {
+    pub(super) fn shares(&self, start: &Bytes) -> (Bytes, Vec<&'v [Arc<LiveTable>]>) {
         let mut first = start.clone();
         let shares = self.sources.iter().map(|source| {
             let share = source.run.overlapping(Some(&first), None);
