@@ -167,8 +167,11 @@ impl Inner {
             if let Err(error) = self.install(&mut tree, edit, |state| {
                 state.immutables.retain(|other| !Arc::ptr_eq(other, &memtable));
             }) {
-                // What was written is kept for the next try, unless it is lost: the memtable is not.
-                let state = if error.is_damage() {
+                // What was written is kept for the next try, unless it is lost: the memtable is not. A file that
+                // can't be opened isn't lost by that, and another one could not be opened either.
+                let is_lost =
+                    matches!(error, Error::Corruption { .. } | Error::Io { op: "read", .. });
+                let state = if is_lost {
                     self.discard(&tables);
                     FlushState::Waiting
                 } else {
@@ -347,5 +350,32 @@ mod tests {
             assert!(tables().len() == 1 && tables() != written);
             assert_eq!(store.get(b"key").unwrap().unwrap(), "value");
         }
+    }
+
+    /// Every try wrote the memtable anew, for as long as the system refused to open tables.
+    #[test]
+    fn a_table_that_can_not_be_opened_now_is_not_written_again() {
+        const NOT_PERMITTED: i32 = 13;
+        let faulty = Arc::new(FaultyFileSystem::new(Arc::new(MemoryFileSystem::new())));
+        let clock = Arc::new(ManualClock::at_ms(1));
+        let resources = Resources::inline(ResourceOptions::default(), faulty.clone(), clock);
+        let options = Options { background: false, ..Options::default() };
+        let store = Store::open_with("/s", options, resources).unwrap();
+        store.put(b"key", b"value").unwrap();
+        let is_table = |operation: &str, path: &Path| {
+            operation == "open_read" && path.extension().is_some_and(|end| end == "sst")
+        };
+        faulty.fail_at(0, Fault::errno(NOT_PERMITTED).only(is_table).sticky());
+        assert!(matches!(store.flush(), Err(Error::Io { op: "open", .. })));
+        let written = store.stats().flush_bytes_written;
+        assert!(written > 0);
+        for _ in 0..3 {
+            assert!(store.flush().is_err());
+            assert_eq!(store.stats().flush_bytes_written, written);
+        }
+        faulty.clear();
+        store.flush().unwrap();
+        assert_eq!(store.stats().flush_bytes_written, written);
+        assert_eq!(store.get(b"key").unwrap().unwrap(), "value");
     }
 }
