@@ -98,10 +98,10 @@ pub(crate) fn each_entry(store: &Store, visit: &mut Visit<'_>) -> Result<bool> {
     Ok(are_values_whole && walk.is_whole())
 }
 
-/// Reads what the disk could not at first again.
+/// Reads again what the system could not at first.
 fn twice<T>(mut read: impl FnMut() -> tallybook::Result<T>) -> tallybook::Result<T> {
     match read() {
-        Err(tallybook::Error::Io { op: "read", .. }) => read(),
+        Err(error @ tallybook::Error::Io { .. }) if error.is_damage() => read(),
         outcome => outcome,
     }
 }

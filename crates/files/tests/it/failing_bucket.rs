@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tallybook::Resources;
 use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
-use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, SystemClock};
+use tallybook::vfs::{CrashMode, FileSystem, ManualClock, MemoryFileSystem, SystemClock};
+use tallybook::{ResourceOptions, Resources};
 use tallybook_files::record::ContentId;
 use tallybook_files::{
     CopyOptions, CreateOptions, Durability, Error, FileStore, OpenOptions, RepairOptions,
@@ -277,6 +277,47 @@ fn a_catalogue_that_is_read_the_second_time_is_not_lost() {
     assert_eq!(repair(&fs).old_catalogue, None);
     let fs = FaultyFileSystem::new(Arc::new(memory.image().crash(CrashMode::KeepAll, 0)));
     assert_eq!((repair(&fs).old_catalogue, fs.fired()), (None, 0));
+}
+
+/// One call that failed had a catalogue made anew in which names of a bucket are missing, though it could be read.
+#[test]
+fn an_entry_whose_table_opens_the_second_time_is_taken_over() {
+    const TIMED_OUT: i32 = 110;
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, CreateOptions { bucket_count: 1, ..small() });
+    // Some blocks full: who opens the bucket reads the first.
+    let names: Vec<String> = (0..200).map(|number| format!("name {number}")).collect();
+    for name in &names {
+        write(&store, name, b"file");
+    }
+    store.close().unwrap();
+    drop(store);
+    lose_catalogue(&memory);
+    let opens_table = |operation: &str, path: &Path| {
+        operation == "open_read"
+            && in_bucket_0(operation, path)
+            && path.extension().is_some_and(|extension| extension == "sst")
+    };
+    let (mut ordinal, mut repaired) = (0, 0);
+    loop {
+        let left = memory.image().crash(CrashMode::KeepAll, 0);
+        let fs = FaultyFileSystem::new(Arc::new(left.clone()));
+        fs.fail_at(ordinal, Fault::errno(TIMED_OUT).only(opens_table));
+        let no_handles = ResourceOptions { file_handles_max: 0, ..resource_options() };
+        let clock = Arc::new(ManualClock::at_ms(1_000_000));
+        let resources = Resources::inline(no_handles, Arc::new(fs.clone()), clock);
+        let report = FileStore::repair_with(memory_dir(), RepairOptions::default(), resources);
+        let Some(fired) = fs.last_fired() else { break };
+        ordinal = fired.ordinal + 1;
+        // Where the bucket itself does not open, nothing is made.
+        let Ok(report) = report else { continue };
+        repaired += 1;
+        assert!(report.old_catalogue.is_some());
+        assert_eq!(report.unread_buckets, [] as [u8; 0], "{fired:?}");
+        let store = reopen(&left).unwrap();
+        assert!(names.iter().all(|name| store.stat(name).unwrap().is_some()));
+    }
+    assert!(repaired > 0);
 }
 
 /// The chunks in the buckets that were there were removed, and the file came back without them.
