@@ -84,15 +84,16 @@ impl<'v, 'o> Picker<'v, 'o> {
             return None;
         }
         let is_damaged = |run: &Run| unreadable.iter().any(|damaged| damaged.run == run.id);
-        let damaged = runs.iter().position(is_damaged);
-        let runs = &runs[..damaged.unwrap_or(runs.len())];
-        let oldest = runs.last().filter(|_| self.has_many(level, runs))?;
-        let sweep_from = |at: usize| {
-            let runs = runs[at..].iter();
-            let sources = runs.map(|run| Source { level, run, leaves: run.id != oldest.id });
-            let target = Target::Run { level, id: oldest.id };
-            self.sweep(sources.collect(), target, Reason::Full)
-        };
-        sweep_from(unfinished(runs, sweep_from)).first_job()
+        // Those between two that can't be read as well.
+        runs.split(is_damaged).find_map(|runs| {
+            let oldest = runs.last().filter(|_| self.has_many(level, runs))?;
+            let sweep_from = |at: usize| {
+                let runs = runs[at..].iter();
+                let sources = runs.map(|run| Source { level, run, leaves: run.id != oldest.id });
+                let target = Target::Run { level, id: oldest.id };
+                self.sweep(sources.collect(), target, Reason::Full)
+            };
+            sweep_from(unfinished(runs, sweep_from)).first_job()
+        })
     }
 }
