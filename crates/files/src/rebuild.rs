@@ -54,8 +54,12 @@ pub(crate) fn rebuild(
     resources: &Arc<Resources>,
 ) -> Result<Rebuilt> {
     check_roots(buckets, superblock)?;
+    let is_new = match resources.fs.list(path) {
+        Ok(names) => names.is_empty(),
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
     let rebuilt = rebuild_in(path, buckets, superblock, options, resources);
-    if rebuilt.is_err() {
+    if rebuilt.is_err() && is_new {
         // Each try would leave another one. What can't be removed is in nobody's way.
         let names = resources.fs.list(path).unwrap_or_default();
         names.iter().for_each(|name| drop(resources.fs.remove(&path.join(name))));
