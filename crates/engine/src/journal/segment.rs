@@ -22,7 +22,7 @@ use crate::file_name;
 use crate::options::Reading;
 use crate::stages::Recorder;
 use crate::vfs::handles::{Handles, handles_of};
-use crate::vfs::prefetch::{bytes_at_once, prefetch_range, touch};
+use crate::vfs::prefetch::{prefetch_front, touch};
 use crate::vfs::{Advice, File, FileSystem};
 
 /// Bytes of the smallest page that the system reads.
@@ -354,15 +354,14 @@ impl Segment {
     /// Asks the processor for the front of a value that will be read soon, if the file is mapped. Without,
     /// each value of a scan is waited for anew: they lie in the order in which they were written.
     pub fn prefetch_value(&self, offset: u64, len: u32) {
-        let len = (len as usize).min(bytes_at_once());
-        let Some(end) = offset.checked_add(len as u64).filter(|&end| end <= self.end()) else {
+        let Some(end) = offset.checked_add(u64::from(len)).filter(|&end| end <= self.end()) else {
             return;
         };
         match (&self.map, self.sealed_map.get()) {
-            (Some(map), _) => map.prefetch(offset, len),
+            (Some(map), _) => map.prefetch(offset, len as usize),
             (None, Some(map)) => {
                 if let Some(front) = map.own().get(offset as usize..end as usize) {
-                    prefetch_range(front.as_ptr(), front.len());
+                    prefetch_front(front.as_ptr(), front.len());
                 }
             }
             (None, None) => {}

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use tallybook::checksum::{crc32c, crc32c_append};
-use tallybook::vfs::prefetch::{bytes_at_once, prefetch_range, touch};
+use tallybook::vfs::prefetch::{prefetch_front, touch};
 use tallybook::vfs::rounds::Rounds;
 use tallybook::{key, vfs};
 
@@ -407,7 +407,7 @@ impl Records {
     fn at(&self, place: &Place) -> Record<'_> {
         let start = self.map.as_mut_ptr().wrapping_add(place.home as usize).cast_const();
         let len = place.bytes as usize;
-        prefetch_range(start, len.min(bytes_at_once()));
+        prefetch_front(start, len);
         // SAFETY: a record of this length was written there, and nobody changes it as long as its shard is
         // locked.
         Record::decode(unsafe { std::slice::from_raw_parts(start, len) })

@@ -17,7 +17,7 @@ use super::{read_exact, write_all, write_zeros};
 use crate::coding::copy_to;
 use crate::vfs::SegmentMap;
 use crate::vfs::handles::{Handles, OwnLine};
-use crate::vfs::prefetch::{prefetch_for_writing, prefetch_range};
+use crate::vfs::prefetch::{prefetch_for_writing, prefetch_front};
 
 /// Bytes that `populate` reads and writes at a time where the kernel can't do it.
 const REWRITE_BYTES: usize = 1 << 20;
@@ -169,7 +169,7 @@ impl SegmentMap for DiskSegmentMap {
 
     fn prefetch(&self, offset: u64, len: usize) {
         let start = self.check(offset, len as u64);
-        prefetch_range(self.map.as_ptr().wrapping_add(start), len);
+        prefetch_front(self.map.as_ptr().wrapping_add(start), len);
     }
 
     fn prefetch_for_writing(&self, offset: u64, len: usize) {
