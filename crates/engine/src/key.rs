@@ -17,6 +17,9 @@ pub const SEQNO_MAX: SeqNo = (1 << 56) - 1;
 /// No write of a store that opens has a larger one: there is room for all that are to come.
 pub const SEQNO_USED_MAX: SeqNo = SEQNO_MAX / 2;
 
+/// No larger one is saved of a store without a manifest: the one that is made of it opens, and has room, too.
+pub const SEQNO_SAVED_MAX: SeqNo = SEQNO_USED_MAX - (1 << 40);
+
 /// Longest user key, in bytes. The shortest is 1.
 pub const KEY_BYTES_MAX: usize = 4096;
 

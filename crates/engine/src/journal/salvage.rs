@@ -21,7 +21,7 @@ use super::writer::JournalPosition;
 use crate::error::{Error, Result};
 use crate::file_name;
 use crate::head::{Body, Entry, ValuePointer};
-use crate::key::{SEQNO_USED_MAX, SeqNo, ValueKind};
+use crate::key::{SEQNO_SAVED_MAX, SEQNO_USED_MAX, SeqNo, ValueKind};
 use crate::range_tombstone::RangeTombstone;
 
 /// Behind a place that can't be read the next record is looked for in pieces of this, each by itself.
@@ -183,7 +183,7 @@ impl<'a> SalvagedJournal<'a> {
         let limit = end.or(named).unwrap_or(segment.len).min(segment.len);
         let part = SEGMENT_HEADER_BYTES..limit;
         let reached = self.records(segment, part, true, &mut |found| match found {
-            Ok((_, record)) if next_seqno(&record.header).is_some() => {
+            Ok((_, record)) if next_seqno(&record.header, SEQNO_SAVED_MAX).is_some() => {
                 tell(number, &record, told);
             }
             Ok((_, record)) => told(Told::Hole(segment.damage(record.offset, "impossible SeqNos"))),
@@ -396,7 +396,7 @@ impl Walk<'_> {
             };
             let header = record.header;
             let is_start = header.record_type == RecordType::Start;
-            let Some(next) = next_seqno(&header).filter(|_| {
+            let Some(next) = next_seqno(&header, SEQNO_USED_MAX).filter(|_| {
                 header.first_seqno >= self.next_seqno && header.record_type != RecordType::Index
             }) else {
                 return self.hole(segment.damage(record.offset, "a record that doesn't follow"));
@@ -463,10 +463,10 @@ fn goes_on_from(segment: &Candidate, from: JournalPosition) -> bool {
     segment.header.number == from.segment || segment.start.as_ref().is_some_and(is_next)
 }
 
-/// The number behind those of a record's entries; `None` if no store has such.
-fn next_seqno(header: &RecordHeader) -> Option<SeqNo> {
+/// The number behind those of a record's entries; `None` if these are beyond `seqno_max`.
+fn next_seqno(header: &RecordHeader, seqno_max: SeqNo) -> Option<SeqNo> {
     let next = header.first_seqno.checked_add(u64::from(header.count))?;
-    (next <= SEQNO_USED_MAX + 1).then_some(next)
+    (next <= seqno_max + 1).then_some(next)
 }
 
 /// Tells of the entries of a record with possible numbers, if it is a group.

@@ -293,7 +293,7 @@ impl Salvage<'_> {
         let found = in_tables.fold(seen.journaled.seqno_max, SeqNo::max);
         let last = match &self.found.manifest {
             Ok(version) => found.max(version.last_seqno).max(version.seqno_next.saturating_sub(1)),
-            Err(_) => found.saturating_add(SEQNOS_LOST_MAX).min(SEQNO_USED_MAX),
+            Err(_) => found + SEQNOS_LOST_MAX,
         };
         if last > SEQNO_USED_MAX {
             return Err(Error::corruption(self.from, 0, "its writes have impossible SeqNos"));

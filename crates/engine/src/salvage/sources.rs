@@ -14,7 +14,7 @@ use bytes::Bytes;
 use super::errors::Errors;
 use crate::error::{Error, Result};
 use crate::head::Entry;
-use crate::key::{KEY_BYTES_MAX, SEQNO_MAX, SEQNO_USED_MAX, SeqNo};
+use crate::key::{KEY_BYTES_MAX, SEQNO_MAX, SEQNO_SAVED_MAX, SEQNO_USED_MAX, SeqNo};
 use crate::range_tombstone::{RangeTombstone, RangeTombstones};
 use crate::sstable::{Properties, SalvagedTable};
 use crate::version::TableMeta;
@@ -108,7 +108,8 @@ impl Source {
         if own.is_some_and(|own| known.as_deref() != Some(own)) {
             return damage("this is another store's table");
         }
-        if known.as_ref().is_some_and(|known| known.seqno_max > SEQNO_USED_MAX) {
+        let seqno_max = meta.map_or(SEQNO_SAVED_MAX, |_| SEQNO_USED_MAX);
+        if known.as_ref().is_some_and(|known| known.seqno_max > seqno_max) {
             return damage(IMPOSSIBLE_SEQNOS);
         }
         let smallest = meta.map(|meta| &meta.smallest).or(known.as_ref().map(|it| &it.smallest));
@@ -127,7 +128,7 @@ impl Source {
     fn may_have(&self, seqno: SeqNo) -> bool {
         match &self.known {
             Some(known) => (known.seqno_min..=known.seqno_max).contains(&seqno),
-            None => seqno <= SEQNO_USED_MAX,
+            None => seqno <= SEQNO_SAVED_MAX,
         }
     }
 

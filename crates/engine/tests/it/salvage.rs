@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use tallybook::key::{SEQNO_SAVED_MAX, SEQNO_USED_MAX};
 use tallybook::manifest::{self, Manifest};
 use tallybook::salvage::{Doubt, NAMED_MAX, SalvageReport, Wanted, salvage_with};
 use tallybook::sstable::Properties;
-use tallybook::version::TableMeta;
+use tallybook::version::{TableMeta, VersionEdit};
 use tallybook::vfs::faulty::{Fault, FaultyFileSystem};
 use tallybook::vfs::{CrashMode, FileSystem, ManualClock, MemoryFileSystem};
 use tallybook::{
@@ -553,18 +554,56 @@ fn numbers_go_on_above_those_of_tables_without_properties() {
     assert_eq!((report.keys, saved(&fs).len()), (11, 11), "{report:?}");
 }
 
-/// Has the manifest say something else of tables.
-fn change_properties(fs: &MemoryFileSystem, change: fn(&mut Properties)) {
+/// Has the manifest say something else.
+fn change_manifest(fs: &MemoryFileSystem, change: impl FnOnce(&mut VersionEdit)) {
     let found = manifest::recover(fs, Path::new(FROM)).unwrap().unwrap();
     let mut edit = found.version.to_edit();
-    for added in &mut edit.added {
-        let mut properties = (*added.meta.properties).clone();
-        change(&mut properties);
-        added.meta = TableMeta::new(added.meta.number, Arc::new(properties));
-    }
+    change(&mut edit);
     let number = found.version.next_file_number;
     edit.next_file_number = Some(number + 1);
     Manifest::create(fs, Path::new(FROM), number, &edit).unwrap();
+}
+
+/// The same, of tables.
+fn change_properties(fs: &MemoryFileSystem, change: fn(&mut Properties)) {
+    change_manifest(fs, |edit| {
+        for added in &mut edit.added {
+            let mut properties = (*added.meta.properties).clone();
+            change(&mut properties);
+            added.meta = TableMeta::new(added.meta.number, Arc::new(properties));
+        }
+    });
+}
+
+/// A number near the largest stands in a record or a table, whose checksums are right. The new store took writes
+/// with larger ones, and didn't open with them.
+#[test]
+fn numbers_without_room_behind_them_are_damage_where_no_manifest_is() {
+    let far = [SEQNO_SAVED_MAX + 2, SEQNO_USED_MAX - 9];
+    for (seqno, is_flushed) in far.into_iter().flat_map(|far| [(far, false), (far, true)]) {
+        let fs = MemoryFileSystem::new();
+        let store = open(&fs, FROM);
+        store.put(b"before", b"value").unwrap();
+        store.flush().unwrap();
+        store.close().unwrap();
+        change_manifest(&fs, |edit| edit.seqno_next = Some(seqno));
+        let store = open(&fs, FROM);
+        assert_eq!(store.put(b"far", b"value").unwrap(), seqno);
+        if is_flushed {
+            store.flush().unwrap();
+        }
+        let fs = fs.image().crash(CrashMode::KeepAll, 1);
+        if seqno < far[1] {
+            // What opens is saved as it is.
+            assert_eq!(salvage(&fs, Wanted::Certain).unwrap().keys, 2);
+            clear(&fs);
+        }
+        paths(&fs, "MANIFEST").iter().for_each(|path| fs.remove(path).unwrap());
+        let report = salvage(&fs, Wanted::Everything).unwrap();
+        assert_eq!(report.keys, 1, "{report:?}");
+        assert!(saved(&fs).contains_key(&b"before"[..]));
+        open(&fs, TO).close().unwrap();
+    }
 }
 
 #[test]
