@@ -360,7 +360,7 @@ impl Salvage<'_> {
             let path = file_name::table(self.from, *number);
             let bytes = meta.as_ref().map_or_else(|| self.table_bytes(*number), TableMeta::bytes);
             let table = SalvagedTable::open(&self.resources.file_cache, path, *number, bytes);
-            match table.and_then(|table| Source::new(table, meta.as_ref())) {
+            match table.and_then(|table| Source::new(*number, table, meta.as_ref())) {
                 Ok(source) => sources.push(source),
                 Err(error) => lost.note_table(&error, meta.as_ref()),
             }

@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::path::Path;
 use std::sync::Arc;
 use std::vec;
@@ -28,10 +29,8 @@ const IMPOSSIBLE_SEQNOS: &str = "its writes have impossible SeqNos";
 #[derive(Debug)]
 pub(super) struct Source {
     table: SalvagedTable,
-    /// What it holds; `None` if nothing tells.
-    known: Option<Arc<Properties>>,
-    /// What stands before this key doesn't count.
-    smallest: Bytes,
+    /// What it holds, and what of it counts; `None` if nothing tells.
+    known: Option<TableMeta>,
     /// What could not be read when all of it was.
     lost_blocks: BTreeSet<usize>,
     /// The newest write in what could.
@@ -47,27 +46,23 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// Notes that writes up to `seqno_max` to the keys of `[start, last]` are lost; without a last one to all from
-    /// `start` on.
-    fn note(&mut self, error: &Error, start: &[u8], last: Option<&[u8]>, seqno_max: SeqNo) {
-        let from = start.escape_ascii();
-        let to = last.map(|last| format!(" to \"{}\"", last.escape_ascii())).unwrap_or_default();
-        let what = format!("lost are writes to keys from \"{from}\"{to}");
+    /// Notes that writes up to `seqno_max` to the keys from `start` to `end` are lost.
+    fn note(&mut self, error: &Error, start: &[u8], end: Bound<&[u8]>, seqno_max: SeqNo) {
+        let (to, end) = match end {
+            Included(last) => (format!(" to \"{}\"", last.escape_ascii()), [last, &[0]].concat()),
+            Excluded(end) => (format!(" to before \"{}\"", end.escape_ascii()), end.to_vec()),
+            Unbounded => (String::new(), vec![0xff; KEY_BYTES_MAX + 1]),
+        };
+        let what = format!("lost are writes to keys from \"{}\"{to}", start.escape_ascii());
         self.errors.add(with_consequence(error, &what));
-        let end = Bytes::from([last.unwrap_or(&[0xff; KEY_BYTES_MAX]), &[0]].concat());
-        let start = Bytes::copy_from_slice(start);
+        let (start, end) = (Bytes::copy_from_slice(start), Bytes::from(end));
         self.ranges.push(RangeTombstone { start, end, seqno: seqno_max });
     }
 
-    /// Notes that a table is lost, of which the manifest says this.
-    pub(super) fn note_table(&mut self, error: &Error, meta: Option<&TableMeta>) {
-        match meta {
-            Some(meta) => {
-                let Properties { largest, seqno_max, .. } = &*meta.properties;
-                self.note(error, &meta.smallest, Some(largest), *seqno_max);
-            }
-            None => self.note(error, &[], None, SEQNO_MAX),
-        }
+    /// Notes that a table is lost, of which this is known.
+    pub(super) fn note_table(&mut self, error: &Error, known: Option<&TableMeta>) {
+        let start = known.map_or(&[][..], |known| &known.smallest);
+        self.note(error, start, end_of(known), seqno_lost_max(known));
     }
 
     /// The ranges so far.
@@ -95,55 +90,65 @@ fn with_consequence(error: &Error, consequence: &str) -> Error {
     }
 }
 
+/// Where the keys of a table end of which this is known.
+fn end_of(known: Option<&TableMeta>) -> Bound<&[u8]> {
+    match known {
+        Some(known) if known.largest_exclusive => Excluded(&known.largest),
+        Some(known) => Included(&known.largest),
+        None => Unbounded,
+    }
+}
+
+/// No write that is lost with a part of it is newer.
+fn seqno_lost_max(known: Option<&TableMeta>) -> SeqNo {
+    known.map_or(SEQNO_MAX, |known| known.properties.seqno_max)
+}
+
 impl Source {
-    /// What counts of a table, by what the manifest says of it, or without one by what it says itself. An error:
-    /// it is not the table that the manifest means.
-    pub(super) fn new(table: SalvagedTable, meta: Option<&TableMeta>) -> Result<Source> {
+    /// What counts of table `number`, by what the manifest says of it, or without one by what it says itself. An
+    /// error: it is not the table that the manifest means.
+    pub(super) fn new(
+        number: u64,
+        table: SalvagedTable,
+        meta: Option<&TableMeta>,
+    ) -> Result<Source> {
         let damage = |what| Err(Error::corruption(table.path(), 0, what));
         let own = table.properties().ok();
-        let known = match meta {
-            Some(meta) => Some(meta.properties.clone()),
-            None => own.cloned().map(Arc::new),
-        };
-        if own.is_some_and(|own| known.as_deref() != Some(own)) {
+        if meta.zip(own).is_some_and(|(meta, own)| *meta.properties != *own) {
             return damage("this is another store's table");
         }
+        let of_own = |own: &Properties| TableMeta::new(number, Arc::new(own.clone()));
+        let known = meta.cloned().or_else(|| own.map(of_own));
         let seqno_max = meta.map_or(SEQNO_SAVED_MAX, |_| SEQNO_USED_MAX);
-        if known.as_ref().is_some_and(|known| known.seqno_max > seqno_max) {
+        if known.as_ref().is_some_and(|known| known.properties.seqno_max > seqno_max) {
             return damage(IMPOSSIBLE_SEQNOS);
         }
-        let smallest = meta.map(|meta| &meta.smallest).or(known.as_ref().map(|it| &it.smallest));
-        let smallest = smallest.cloned().unwrap_or_default();
-        Ok(Source { table, known, smallest, lost_blocks: BTreeSet::new(), seqno_read: 0 })
+        Ok(Source { table, known, lost_blocks: BTreeSet::new(), seqno_read: 0 })
     }
 
     /// Whether it is known that it would have a write to a key, if nothing has hidden it.
     pub(super) fn would_have(&self, key: &[u8], seqno: SeqNo) -> bool {
-        self.known.as_ref().is_some_and(|known| {
-            self.smallest[..] <= *key && *key <= known.largest[..] && self.may_have(seqno)
-        })
+        self.known.as_ref().is_some_and(|known| known.covers(key)) && self.may_have(seqno)
     }
 
     /// Whether a write with this number may be in it.
     fn may_have(&self, seqno: SeqNo) -> bool {
         match &self.known {
-            Some(known) => (known.seqno_min..=known.seqno_max).contains(&seqno),
+            Some(TableMeta { properties: known, .. }) => {
+                (known.seqno_min..=known.seqno_max).contains(&seqno)
+            }
             None => seqno <= SEQNO_SAVED_MAX,
         }
     }
 
     /// The newest write that is known to be in it.
     pub(super) fn seqno_max(&self) -> SeqNo {
-        self.known.as_ref().map_or(self.seqno_read, |known| known.seqno_max)
+        self.known.as_ref().map_or(self.seqno_read, |known| known.properties.seqno_max)
     }
 
-    /// No write that is lost with a part of it is newer.
-    fn seqno_lost_max(&self) -> SeqNo {
-        self.known.as_ref().map_or(SEQNO_MAX, |known| known.seqno_max)
-    }
-
-    fn largest(&self) -> Option<&[u8]> {
-        self.known.as_ref().map(|known| &known.largest[..])
+    /// What stands before this key doesn't count.
+    fn smallest(&self) -> Bytes {
+        self.known.as_ref().map(|known| known.smallest.clone()).unwrap_or_default()
     }
 
     fn range_tombstones(&self) -> Result<&[RangeTombstone]> {
@@ -165,17 +170,18 @@ impl Source {
         self.table.check_index().err().into_iter().chain(properties).for_each(|error| {
             lost.errors.add(error);
         });
+        let has_no_range_tombstones = |known: &TableMeta| known.properties.range_tombstones == 0;
         let mut seqno_read = 0;
         match self.range_tombstones() {
             Ok(tombstones) => deleted.extend(tombstones.iter().cloned().map(|mut tombstone| {
-                tombstone.start = tombstone.start.max(self.smallest.clone());
+                tombstone.start = tombstone.start.max(self.smallest());
                 seqno_read = seqno_read.max(tombstone.seqno);
                 tombstone
             })),
-            Err(error) if self.known.as_ref().is_some_and(|known| known.range_tombstones == 0) => {
+            Err(error) if self.known.as_ref().is_some_and(has_no_range_tombstones) => {
                 lost.errors.add(error);
             }
-            Err(error) => lost.note(&error, &self.smallest, self.largest(), self.seqno_lost_max()),
+            Err(error) => lost.note_table(&error, self.known.as_ref()),
         }
         for block in 0..self.table.block_count() {
             match self.entries(block, lost) {
@@ -192,10 +198,16 @@ impl Source {
 
     /// What counts of a block; `None`, and noted, if it can't be read.
     fn entries(&self, block: usize, lost: &mut Lost) -> Option<Vec<(Bytes, Entry)>> {
-        let start = self.table.first_key(block).max(&self.smallest);
-        let next = (block + 1 < self.table.block_count()).then(|| self.table.first_key(block + 1));
-        let last = next.or(self.largest());
-        if last.is_some_and(|last| last < &self.smallest[..]) {
+        let (smallest, known) = (self.smallest(), self.known.as_ref());
+        let start = self.table.first_key(block).max(&smallest);
+        let end = match block + 1 < self.table.block_count() {
+            // The next block may have older writes to its first key.
+            true => Included(self.table.first_key(block + 1)),
+            false => end_of(known),
+        };
+        if let Included(last) | Excluded(last) = end
+            && *last < smallest[..]
+        {
             return Some(Vec::new());
         }
         let entries = self.table.entries(block).and_then(|entries| {
@@ -206,11 +218,11 @@ impl Source {
         });
         match entries {
             Ok(mut entries) => {
-                entries.retain(|(key, _)| *key >= self.smallest);
+                entries.retain(|(key, _)| *key >= smallest);
                 Some(entries)
             }
             Err(error) => {
-                lost.note(&error, start, last, self.seqno_lost_max());
+                lost.note(&error, start, end, seqno_lost_max(known));
                 None
             }
         }

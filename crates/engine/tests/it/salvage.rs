@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use tallybook::file_name;
 use tallybook::key::{SEQNO_SAVED_MAX, SEQNO_USED_MAX};
 use tallybook::manifest::{self, Manifest};
 use tallybook::salvage::{Doubt, NAMED_MAX, SalvageReport, Wanted, salvage_with};
@@ -254,6 +255,61 @@ fn values_of_lost_tables_are_found_in_the_journal() {
     let large = expected.iter().filter(is_large);
     assert!(large.clone().count() > 100);
     assert!(large.clone().all(|(key, value)| found.get(key) == Some(value)));
+}
+
+/// 40 keys in a range that was deleted before, the last ones written first, in several tables. Answers them, and the
+/// tables ascending.
+fn cut_within_a_deleted_range(fs: &MemoryFileSystem) -> (BTreeMap<Bytes, Bytes>, Vec<TableMeta>) {
+    let store = open(fs, FROM);
+    store.delete_range(b"key", b"kez").unwrap();
+    let mut expected = BTreeMap::new();
+    for at in (0..40).rev() {
+        let value = Bytes::from(vec![at as u8; 900]);
+        store.put(&key(at), &value).unwrap();
+        expected.insert(key(at), value);
+    }
+    store.flush().unwrap();
+    store.close().unwrap();
+    let version = manifest::recover(fs, Path::new(FROM)).unwrap().unwrap().version;
+    let mut tables: Vec<TableMeta> = version.tables().map(|(_, live)| live.meta.clone()).collect();
+    tables.sort_by(|one, other| one.smallest.cmp(&other.smallest));
+    let [first, second, ..] = &tables[..] else { panic!("{tables:?}") };
+    assert!(first.largest_exclusive && first.largest == second.smallest);
+    (expected, tables)
+}
+
+/// It ends with the deleted range that goes on in the next table, whose first key was in doubt for it.
+#[test]
+fn what_is_lost_of_a_table_ends_before_the_next_one_begins() {
+    for is_lost in [true, false] {
+        let fs = MemoryFileSystem::new();
+        let (mut expected, tables) = cut_within_a_deleted_range(&fs);
+        let next = &tables[1].smallest;
+        if is_lost {
+            let path = file_name::table(Path::new(FROM), tables[0].number);
+            flip(&fs, &path, contents(&fs, &path).len() as u64 - 20);
+            expected.retain(|key, _| key >= next);
+        } else {
+            let (last, value) = expected.range(..next.clone()).next_back().unwrap();
+            flip_in(&fs, ".sst", value);
+            let last = last.clone();
+            expected.remove(&last);
+        }
+        let report = salvage(&fs, Wanted::Certain).unwrap();
+        assert_eq!((report.doubtful, report.damage.len()), (0, 1), "{report:?}");
+        assert!(saved(&fs) == expected);
+    }
+}
+
+/// The table before it says nothing of the first key of one that is gone, and was thought to have had all its writes.
+#[test]
+fn without_a_manifest_all_of_a_missing_table_is_looked_for_in_the_journal() {
+    let fs = MemoryFileSystem::new();
+    let (expected, tables) = cut_within_a_deleted_range(&fs);
+    fs.remove(&file_name::table(Path::new(FROM), tables[1].number)).unwrap();
+    paths(&fs, "MANIFEST").iter().for_each(|path| fs.remove(path).unwrap());
+    salvage(&fs, Wanted::Everything).unwrap();
+    assert!(saved(&fs) == expected);
 }
 
 #[test]
