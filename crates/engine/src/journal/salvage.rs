@@ -174,24 +174,29 @@ impl<'a> SalvagedJournal<'a> {
     }
 
     /// Tells of everything that stands in the segment `number`, before `end` if that is known, and of each place
-    /// there that can't be read.
-    pub fn segment(&self, number: u64, end: Option<u64>, told: &mut dyn FnMut(Told)) {
+    /// there that can't be read. Answers the largest number that its records tell of, also those without writes.
+    pub fn segment(&self, number: u64, end: Option<u64>, told: &mut dyn FnMut(Told)) -> SeqNo {
         let Some(segment) = self.segments.iter().find(|found| found.header.number == number) else {
-            return;
+            return 0;
         };
+        let mut seqno_max = 0;
         let named = self.successor(number, 0).map(|(_, start)| start.predecessor_end);
         let limit = end.or(named).unwrap_or(segment.len).min(segment.len);
         let part = SEGMENT_HEADER_BYTES..limit;
         let reached = self.records(segment, part, true, &mut |found| match found {
-            Ok((_, record)) if next_seqno(&record.header, SEQNO_SAVED_MAX).is_some() => {
-                tell(number, &record, told);
-            }
-            Ok((_, record)) => told(Told::Hole(segment.damage(record.offset, "impossible SeqNos"))),
+            Ok((_, record)) => match next_seqno(&record.header, SEQNO_SAVED_MAX) {
+                Some(next) => {
+                    seqno_max = seqno_max.max(next.saturating_sub(1));
+                    tell(number, &record, told);
+                }
+                None => told(Told::Hole(segment.damage(record.offset, "impossible SeqNos"))),
+            },
             Err(error) => told(Told::Hole(error)),
         });
         if end.is_some_and(|end| reached < end) {
             told(Told::Hole(segment.damage(reached, "its last records can't be read")));
         }
+        seqno_max
     }
 
     /// The segments of the log, in its order.

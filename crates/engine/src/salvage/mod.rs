@@ -386,10 +386,12 @@ impl Salvage<'_> {
             lost.cover(key, SEQNO_MAX) < seqno && (is_sure || would_have())
         };
         for (number, end) in self.older_segments(journal, lost) {
-            journal.segment(number, end, &mut |told| match &told {
+            let seqno_max = journal.segment(number, end, &mut |told| match &told {
                 Told::Entry(key, entry) if is_in_table(key, entry.seqno) => {}
                 _ => journaled.take(told),
             });
+            // Also those of writes that can't be read: a segment's first record tells what was given out before.
+            journaled.seqno_max = journaled.seqno_max.max(seqno_max);
         }
         journaled
     }
