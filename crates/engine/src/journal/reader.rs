@@ -84,8 +84,8 @@ pub(super) struct Window {
     path: PathBuf,
     limit: u64,
     piece_bytes: u64,
-    /// Whether no more is read than is asked for, as something ahead can't be read.
-    reads_singly: bool,
+    /// Before this place no more is read than is asked for, as something ahead can't be read.
+    singly_until: u64,
     bytes: Vec<u8>,
     at: u64,
 }
@@ -98,7 +98,7 @@ impl Window {
             path: path.to_owned(),
             limit,
             piece_bytes: WINDOW_BYTES,
-            reads_singly: false,
+            singly_until: 0,
             bytes: Vec::new(),
             at: 0,
         }
@@ -139,13 +139,13 @@ impl Window {
         if held.contains(&offset) && offset + len <= held.end {
             return Ok(());
         }
-        if !self.reads_singly {
+        if offset >= self.singly_until {
             let wanted = self.piece_bytes.max(len).min(self.limit - offset);
             if self.read(offset, wanted).is_ok() {
                 return Ok(());
             }
             // What is ahead may be what can't be read, and not be wanted. A disk may take seconds for each try.
-            self.reads_singly = true;
+            self.singly_until = offset + wanted;
         }
         self.read(offset, len)
     }
@@ -445,5 +445,8 @@ mod tests {
         assert_eq!(fs.failed_reads(path), 2);
         assert!(pieces.some(at, 1).is_err() && exact.exactly(at - 50, 100).is_err());
         assert_eq!(fs.failed_reads(path), 4);
+        // Behind what it tried to read, it reads ahead again.
+        exact.exactly(990_000, 100).unwrap();
+        assert_eq!(exact.bytes.len(), 10_000);
     }
 }
