@@ -4,14 +4,14 @@
 //! deletions and a batch, of which one merge has taken the front when it crashes again; a log over several
 //! segments, with another crash in its middle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use tallybook::store::ScanOptions;
 use tallybook::version::Version;
 use tallybook::vfs::{CrashMode, MemoryFileSystem, MemoryImage};
-use tallybook::{Head, Options, Store, WriteBatch, WriteOptions, manifest};
+use tallybook::{Head, Options, SeqNo, Store, WriteBatch, WriteOptions, manifest};
 
 use crate::disk;
 use crate::store;
@@ -34,6 +34,8 @@ pub(super) type Change = (Bytes, Option<(Head, Bytes)>);
 pub(super) struct Left {
     pub(super) image: MemoryImage,
     pub(super) proven: usize,
+    /// The newest write that is in tables.
+    pub(super) seqno_in_tables: SeqNo,
 }
 
 /// All of it.
@@ -94,6 +96,11 @@ impl History {
         life.end()
     }
 
+    /// All keys that were ever written.
+    pub(super) fn keys(&self) -> BTreeSet<&Bytes> {
+        self.writes.iter().flatten().map(|(key, _)| key).collect()
+    }
+
     /// Everything in the store after so many writes.
     pub(super) fn after(&self, writes: usize) -> Pairs {
         let changes: BTreeMap<_, _> = self.writes[..writes].iter().flatten().cloned().collect();
@@ -108,7 +115,7 @@ impl History {
 
     /// Whether there was a moment at which all of these keys were so, whatever others were.
     pub(super) fn was_once(&self, found: &Pairs) -> bool {
-        let mut right = std::collections::BTreeSet::new();
+        let mut right = BTreeSet::new();
         found.is_empty()
             || self.writes.iter().any(|write| {
                 for (key, value) in write {
@@ -206,11 +213,19 @@ impl Life {
     }
 
     fn end(self) -> History {
-        let killed = Left { image: self.fs.image(), proven: self.proven };
+        let killed = Left::of(&self.fs, self.proven);
         let last = self.writes.len();
         self.store.close().expect("a store is closed");
-        let closed = Left { image: self.fs.image(), proven: last };
+        let closed = Left::of(&self.fs, last);
         History { writes: self.writes, killed, closed }
+    }
+}
+
+impl Left {
+    fn of(fs: &MemoryFileSystem, proven: usize) -> Left {
+        let version = version(fs);
+        let in_tables = version.tables().map(|(_, table)| table.properties.seqno_max);
+        Left { image: fs.image(), proven, seqno_in_tables: in_tables.max().unwrap_or(0) }
     }
 }
 
@@ -260,6 +275,9 @@ mod tests {
         let store =
             Store::open_with(disk::dir(), options(), disk::inline_at(&fs, LOOK_MS)).unwrap();
         assert!(pairs(&store) == HISTORY.after(HISTORY.writes.len()));
+        let in_log = pairs(&store).into_values();
+        let in_log = in_log.filter(|(head, _)| head.version > HISTORY.killed.seqno_in_tables);
+        assert!(in_log.count() > usize::from(KEYS) / 2);
         assert!(HISTORY.was_once(&HISTORY.after(HISTORY.killed.proven)));
         let mut mixed = HISTORY.after(usize::from(KEYS));
         mixed.extend(HISTORY.after(HISTORY.writes.len()).into_iter().take(1));

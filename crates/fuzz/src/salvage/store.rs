@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use tallybook::file_name::{self, FileKind};
+use tallybook::key::SEQNO_USED_MAX;
 use tallybook::salvage::{Doubt, NAMED_MAX, SalvageReport, Wanted, salvage_with};
 use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem};
 use tallybook::{Error, Store};
@@ -48,7 +50,11 @@ pub(crate) fn store(data: &[u8]) -> bool {
     let report = match saved {
         Ok(report) => report,
         Err(error) => {
-            assert!(!matches!(opened, Opened::Sound(_)), "a sound store is not saved: {error}");
+            assert!(matches!(opened, Opened::Unknown), "a store that opens is not saved: {error}");
+            // Of a damaged one whose checksums nobody made right something is saved, if anything is wanted.
+            let is_refused =
+                wanted == Wanted::Certain && matches!(error, Error::InvalidArgument(_));
+            assert!(is_refused || has(CORRECTS), "nothing is saved: {error}");
             let names = fs.list(new_dir()).unwrap_or_default();
             assert!(names.is_empty(), "{names:?} are left of a try");
             return false;
@@ -58,6 +64,7 @@ pub(crate) fn store(data: &[u8]) -> bool {
     check_named(&report, &found, wanted);
     if !has(CORRECTS) {
         check_past(left, &report, &found, wanted);
+        check_log(left, &before, &found);
     }
     match opened {
         Opened::Sound(pairs) => {
@@ -69,12 +76,13 @@ pub(crate) fn store(data: &[u8]) -> bool {
             let is_whole = (is_doubtful || report.is_whole()) && report.behind_hole == 0;
             assert!(is_whole, "of a sound store: {report:?}");
         }
+        Opened::Damaged(answers) => check_answers(&answers, &report, &found, wanted),
         Opened::Cut => assert!(!report.is_whole(), "recovery cuts off what is not missing"),
         Opened::Unknown => {}
     }
     match has(SAVES_AGAIN) {
         true => save_again(&fs, &found),
-        false => write_over(&fs, &found),
+        false => write_over(&fs, &report, &found),
     }
     true
 }
@@ -117,6 +125,8 @@ fn open(fs: &MemoryFileSystem, dir: &Path) -> Result<Store, Error> {
 enum Opened {
     /// It opens without losing anything, and `verify` has nothing to say: this is in it.
     Sound(Pairs),
+    /// It opens without losing anything, but is damaged: this it still answers.
+    Damaged(Pairs),
     /// Recovery cuts off the end of its log.
     Cut,
     /// Nothing that a salvage would have to say too.
@@ -132,8 +142,13 @@ fn open_copy(fs: &MemoryFileSystem) -> Opened {
     }
     match store.verify(&mut |_, _| {}) {
         Ok(report) if report.damage.is_empty() => Opened::Sound(pairs(&store)),
-        _ => Opened::Unknown,
+        _ => Opened::Damaged(answers(&store)),
     }
+}
+
+fn answers(store: &Store) -> Pairs {
+    let answer = |key: &Bytes| Some((key.clone(), store.get_entry(key).ok()??));
+    HISTORY.keys().into_iter().filter_map(answer).collect()
 }
 
 /// That what was saved is a sound store, which is as the report says.
@@ -179,6 +194,29 @@ fn check_past(left: &Left, report: &SalvageReport, found: &Pairs, wanted: Wanted
     assert!(!is_whole || ends.any(|end| HISTORY.after(end) == *found), "something is missing");
 }
 
+/// That all which the log alone has is saved, where nothing but tables was changed.
+fn check_log(left: &Left, damaged: &[(PathBuf, Vec<u8>)], found: &Pairs) {
+    let whole = contents(&left.image.crash(CrashMode::KeepAll, 0));
+    let is_table = |path: &Path| matches!(kind(path), Some(FileKind::Table(_)));
+    let mut files = whole.iter().zip(damaged);
+    let is_log_whole = whole.len() == damaged.len()
+        && files.all(|((path, one), (_, other))| is_table(path) || one == other);
+    for (key, value) in HISTORY.after(HISTORY.writes.len()) {
+        if is_log_whole && value.0.version > left.seqno_in_tables {
+            assert_eq!(found.get(&key), Some(&value), "{key:?} stands in the log");
+        }
+    }
+}
+
+/// That what the damaged store still answers is saved, or left out as a later write may be lost.
+fn check_answers(answers: &Pairs, report: &SalvageReport, found: &Pairs, wanted: Wanted) {
+    for (key, value) in answers {
+        let is_named = || report.named.contains(&(key.clone(), Doubt::MayBeOlder));
+        let is_left_out = wanted == Wanted::Certain && !found.contains_key(key) && is_named();
+        assert!(is_left_out || found.get(key) == Some(value), "{key:?} is answered: {value:?}");
+    }
+}
+
 /// Saves what was saved, of which nothing may be missing then.
 fn save_again(fs: &MemoryFileSystem, found: &Pairs) {
     let to = Path::new("/again");
@@ -188,8 +226,8 @@ fn save_again(fs: &MemoryFileSystem, found: &Pairs) {
     assert!(pairs(&store) == *found, "a saved store is not saved as it is");
 }
 
-/// It is a store as any other: what it holds is overwritten, merged and collected.
-fn write_over(fs: &MemoryFileSystem, found: &Pairs) {
+/// It is a store as any other: what it holds is overwritten, merged and collected, and it is opened again.
+fn write_over(fs: &MemoryFileSystem, report: &SalvageReport, found: &Pairs) {
     let store = open(fs, new_dir()).expect("a saved store opens");
     for (key, (head, _)) in found {
         let version = store.put(key, key).expect("a saved store is written to");
@@ -201,6 +239,14 @@ fn write_over(fs: &MemoryFileSystem, found: &Pairs) {
         assert_eq!(store.get(key).expect("a saved store answers").as_ref(), Some(key));
     }
     assert!(pairs(&store).keys().eq(found.keys()));
+    let last_seqno = store.stats().last_seqno;
+    store.close().expect("a saved store is closed");
+    // A manifest may say that no numbers are left.
+    if !report.has_manifest || last_seqno <= SEQNO_USED_MAX {
+        let store = open(fs, new_dir()).expect("a saved store that was written to opens");
+        assert!(pairs(&store).iter().all(|(key, (_, value))| key == value));
+        assert!(pairs(&store).keys().eq(found.keys()));
+    }
 }
 
 /// Seeds of `store`.
@@ -248,12 +294,13 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             _ => seed(flags, 0, 3, &[0; 8]),
         }
     }
-    seeds.extend(cuts(&files));
+    seeds.extend(changed_ends(&files));
     seeds
 }
 
-/// The newest segment of the log, cut at the end of each of its last records, and once in the middle of one.
-fn cuts(files: &[(PathBuf, Vec<u8>)]) -> Vec<Vec<u8>> {
+/// The newest segment of the log, cut at the end of each of its last records, and once in the middle of one; and with
+/// the largest number in the last, where no manifest is.
+fn changed_ends(files: &[(PathBuf, Vec<u8>)]) -> Vec<Vec<u8>> {
     let is_log = |bytes: &[u8]| u32_at(bytes, 12) == Some(1) && u32_at(bytes, 96) != Some(0);
     let segments = files.iter().enumerate().filter(|(_, (path, bytes))| {
         matches!(kind(path), Some(FileKind::Segment(_))) && is_log(bytes)
@@ -265,5 +312,9 @@ fn cuts(files: &[(PathBuf, Vec<u8>)]) -> Vec<Vec<u8>> {
     let last = ends.iter().rev().take(4).copied();
     let middle = ends.last().map(|end| end - 20);
     let cut = |at: usize| [&[0][..], &disk::change(number as u8, 2, at as u16, &[])].concat();
-    last.chain(middle).map(cut).collect()
+    let far = ends.iter().rev().nth(1).map(|last| {
+        let change = disk::change(number as u8, 0, *last as u16 + 8, &SEQNO_USED_MAX.to_le_bytes());
+        [&[CORRECTS | WITHOUT_MANIFEST | EVERYTHING][..], &change].concat()
+    });
+    last.chain(middle).map(cut).chain(far).collect()
 }
