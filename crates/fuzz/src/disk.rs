@@ -9,7 +9,9 @@ use tallybook::checksum;
 use tallybook::coding::Decoder;
 use tallybook::file_name::{self, FileKind};
 use tallybook::journal::group_meta::decode_group;
-use tallybook::journal::record::{RECORD_HEADER_BYTES, RecordHeader, Salt, record_bytes};
+use tallybook::journal::record::{
+    RECORD_HEADER_BYTES, RecordHeader, RecordType, START_META_BYTES, Salt, record_bytes,
+};
 use tallybook::resources::ResourceOptions;
 use tallybook::vfs::{FileSystem, ManualClock, MemoryFileSystem};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -170,9 +172,20 @@ fn correct_record(salt: Salt, at: usize, bytes: &mut [u8]) -> Option<usize> {
 
 /// Whether a segment's file was cut so far that it may have lost its first record.
 pub(crate) fn may_lack_start(segment: &[u8]) -> bool {
-    const START_END: usize = 64 + RECORD_HEADER + 24;
+    const START_END: usize = 64 + RECORD_HEADER + START_META_BYTES;
     let made = segment.get(48..).map_or(0, |fields| Input(fields).u64());
     segment.len() < START_END && (segment.len() as u64) < made
+}
+
+/// Whether a segment's first record can be read.
+pub(crate) fn has_start(segment: &[u8]) -> bool {
+    let salt = Salt::new(segment.get(24..).map_or(0, |fields| Input(fields).u64()));
+    let header = segment.get(64..).and_then(|bytes| RecordHeader::decode(bytes, salt, 64));
+    header.is_some_and(|header| {
+        let meta = segment.get(64 + RECORD_HEADER..64 + RECORD_HEADER + START_META_BYTES);
+        header.record_type == RecordType::Start
+            && meta.is_some_and(|meta| salt.crc(64, meta) == header.meta_crc)
+    })
 }
 
 /// The number in the first record header of a segment that can be read.

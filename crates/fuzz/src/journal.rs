@@ -78,6 +78,9 @@ pub(crate) struct Given {
     pub(crate) from: JournalPosition,
     pub(crate) synced_lsn: u64,
     pub(crate) kept: HashSet<u64>,
+    /// For salvage alone: the newest segment that is known, and the newest write in tables.
+    pub(crate) newest: Option<u64>,
+    pub(crate) seqno_in_tables: u64,
 }
 
 impl Given {
@@ -92,6 +95,8 @@ impl Given {
         });
         let synced_lsn = if flags & 4 == 0 { 0 } else { input.u64() };
         let kept = if flags & 8 == 0 { 0 } else { input.u8() };
+        let newest = (flags & 16 != 0).then(|| u64::from(input.u8()));
+        let seqno_in_tables = if flags & 32 == 0 { 0 } else { input.u64() };
         let fs = disk::empty();
         let mut first_lsn = 0;
         for number in 1..=3 {
@@ -109,7 +114,8 @@ impl Given {
         }
         let from = named.unwrap_or(JournalPosition { segment: 1, offset: 64, lsn: first_lsn });
         let kept = (1..=3).filter(|number| kept >> number & 1 == 1).collect();
-        Given { is_corrected: flags & 1 == 0, fs, from, synced_lsn, kept }
+        let is_corrected = flags & 1 == 0;
+        Given { is_corrected, fs, from, synced_lsn, kept, newest, seqno_in_tables }
     }
 }
 

@@ -1,14 +1,17 @@
 //! Segment files as recovery and salvage see them: what recovery refuses or cuts off, salvage tells of, and what
 //! recovery replays, it tells first.
 
+use std::collections::BTreeMap;
+
 use tallybook::head::{Body, BodyRef, ValuePointer};
 use tallybook::journal::{self, Change, KnownLog, Recovered, SalvagedJournal, Told};
+use tallybook::key::SEQNO_USED_MAX;
 use tallybook::range_tombstone::RangeTombstone;
 use tallybook::vfs::{CrashMode, MemoryFileSystem};
 use tallybook::{checksum, file_name};
 
 use crate::disk;
-use crate::input::part;
+use crate::input::{Input, part, u32_at};
 use crate::journal::{Given, START_LSN_AT, files_of, numbers};
 use crate::store;
 
@@ -41,9 +44,15 @@ pub(crate) fn journal(data: &[u8]) -> bool {
             return false;
         }
     };
-    if recovered.start != given.from {
+    // A store refuses numbers that are too large; recovery leaves that to it.
+    if recovered.start != given.from || recovered.last_seqno > SEQNO_USED_MAX {
         return false;
     }
+    let read = |number| disk::read(&before, &file_name::segment(disk::dir(), number));
+    let segments: BTreeMap<u64, Vec<u8>> =
+        numbers(&before).into_iter().map(|number| (number, read(number))).collect();
+    let is_log = |number| segments.get(&number).is_some_and(|bytes| u32_at(bytes, 12) == Some(1));
+    let is_newest_gone = given.newest.is_some_and(|number| !is_log(number));
     assert!(
         told.writes.starts_with(&replayed),
         "{replayed:?} aren't the first of {:?}",
@@ -51,24 +60,22 @@ pub(crate) fn journal(data: &[u8]) -> bool {
     );
     if recovered.torn_records == 0 {
         assert_eq!(told.writes.len(), replayed.len(), "{:?}", told.writes);
-        let is_doubtful = numbers(&before).into_iter().any(|number| {
-            disk::may_lack_start(&disk::read(&before, &file_name::segment(disk::dir(), number)))
-        });
         // A file that was cut down to its header was a spare for recovery, and is in doubt for salvage.
-        let is_right = is_doubtful || told.losses.is_empty();
+        let is_doubtful = segments.iter().any(|(_, bytes)| disk::may_lack_start(bytes));
+        let is_right = is_doubtful || is_newest_gone || told.losses.is_empty();
         assert!(is_right, "nothing is lost, and this is told: {:?}", told.losses);
     } else {
         // What was let go before the log began is cut off too, if it has lost its start.
-        let present = numbers(&before);
-        let first_seqno = |number: &u64| {
-            disk::first_seqno(&disk::read(&before, &file_name::segment(disk::dir(), *number)))
+        let begun = segments.get(&given.from.segment).and_then(|bytes| disk::first_seqno(bytes));
+        let was_let_go = |(number, bytes): (&u64, &Vec<u8>)| {
+            let is_other = *number != given.from.segment && !given.kept.contains(number);
+            let is_older = |first| first <= given.seqno_in_tables || Some(first) < begun;
+            is_other && !disk::has_start(bytes) && disk::first_seqno(bytes).is_some_and(is_older)
         };
-        let begun =
-            present.iter().find(|&&number| number == given.from.segment).and_then(first_seqno);
-        let is_older = |number| first_seqno(number).is_some_and(|first| Some(first) < begun);
-        let is_right = !told.losses.is_empty() || present.iter().any(is_older);
+        let is_right = !told.losses.is_empty() || segments.iter().any(was_let_go);
         assert!(is_right, "records are cut off, and nothing is told of it");
     }
+    assert!(!is_newest_gone || !told.losses.is_empty(), "a segment is gone, and nothing is told");
     !replayed.is_empty()
 }
 
@@ -78,8 +85,8 @@ fn tell(given: &Given) -> Log {
     let journal = SalvagedJournal::survey(&files, &numbers);
     let mut log = Log::default();
     log.losses.extend(journal.damage().iter().map(ToString::to_string));
-    let Given { from, synced_lsn, ref kept, .. } = *given;
-    let known = KnownLog { from, synced_lsn, kept: kept.clone(), ..KnownLog::default() };
+    let Given { from, synced_lsn, ref kept, newest, seqno_in_tables, .. } = *given;
+    let known = KnownLog { from, synced_lsn, kept: kept.clone(), newest, seqno_in_tables };
     journal.log(&known, &mut |told| match told {
         Told::Entry(key, entry) => {
             let value = match &entry.body {
@@ -180,6 +187,21 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         seeds.push(seed(&[1], [&one, &zeros]));
     }
     seeds.push(seed(&[1], [&one, &two[..two.len() - 20]]));
+    // The newest segment that is known is there, and is gone.
+    seeds.push(seed(&[1 | 16, 2], [&one, &two]));
+    seeds.push(seed(&[1 | 16, 3], [&one, &two]));
+    // From the second on, the first being let go and without its start, and all in tables.
+    let from =
+        [&[1 | 2 | 4 | 32, 2][..], &64u16.to_le_bytes(), lsn, lsn, &[0xff; 7], &[0]].concat();
+    seeds.push(seed(&from, [&headless, &two]));
+    // From the last record of the first on, which has a number that no store has.
+    let ends = disk::record_ends(&one);
+    let last = ends[ends.len() - 2];
+    let lsn = Input(&one[START_LSN_AT..]).u64() + last as u64 - 64;
+    let mut far = one.clone();
+    put(&mut far, last + 8, &[SEQNO_USED_MAX + 1]);
+    let from = [&[2, 1][..], &(last as u16).to_le_bytes(), &lsn.to_le_bytes()].concat();
+    seeds.push(seed(&from, [&far, b""]));
     seeds
 }
 
