@@ -824,3 +824,31 @@ fn a_manual_merge_goes_past_what_can_not_be_read_to_the_left_of_its_range() {
     let alone = "manual L0/7:11 L1/1:3 [h..z] to L1 1 bottom";
     check_from("m", "10:a", &format!("L0 9 10:a-z\n {older}"), alone);
 }
+
+/// One step to the left there was another table in the way, which reached further left.
+#[test]
+fn a_manual_merge_begins_as_far_left_of_its_range_as_it_has_to() {
+    let below = "L1 1 3:a-e 4:h-j 5:n-z";
+    for (runs, expected) in [
+        // First what is before the damage that is further left, and so on from there.
+        (
+            format!("L0 9 10:b-g 11:k-z\n L0 7 8:f-l\n {below}"),
+            "manual L0/9:10 L1/1:3 [a..c) to L1 1 bottom",
+        ),
+        (
+            "L0 9 10:b>c-g 11:k-z\n L0 7 8:f-l\n L1 1 2:a-b 3:b0>c-e 4:h-j 5:n-z".into(),
+            "damage L0/9:10 [c..e] to L0 9",
+        ),
+        (
+            format!("L0 9 10:b>e0-g 11:k-z\n L0 7 8:f-l\n {below}"),
+            "manual L0/9:10 L0/7:8 [e0..h) to L1 1 bottom",
+        ),
+        (format!("L0 9 11:k-z\n L0 7 8:f>h-l\n {below}"), "damage L0/7:8 [h..j] to L0 7"),
+        (
+            format!("L0 9 11:k-z\n L0 7 8:f>j0-l\n {below}"),
+            "manual L0/9:11 L0/7:8 L1/1:5 [j0..z] to L1 1 bottom",
+        ),
+    ] {
+        check(&format!("manual=m.. unreadable=3:c unreadable=4:h\n {runs}"), expected);
+    }
+}

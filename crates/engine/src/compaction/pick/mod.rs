@@ -363,12 +363,18 @@ impl<'v, 'o> Picker<'v, 'o> {
         first.map(|(sweep, opening)| sweep.job_at(opening))
     }
 
-    /// `range`, and where something can't be read what the first tables that a job there takes show to the left of
-    /// it: that job ends before what can't be read, which may be before the range. So these go down part by part.
+    /// `range`, and where a job that begins with it is held up by what can't be read, what lies to the left of it as
+    /// far as one has to begin that isn't: what reaches into the range goes down part by part.
     fn reaching_left(&self, sweep: &Sweep<'v, 'o>, range: &Slice) -> Slice {
-        let start = range.start.as_ref().map(|start| match self.damage.unreadable.is_empty() {
-            true => start.clone(),
-            false => sweep.shares(start).0,
+        let start = range.start.clone().map(|mut start| {
+            loop {
+                let (first, shares) = sweep.shares(&start);
+                let mut met = sweep.met(&shares, &self.damage.unreadable);
+                if first == start || met.all(|from| *from > start) {
+                    break start;
+                }
+                start = first;
+            }
         });
         Slice { start, end: range.end.clone() }
     }

@@ -131,7 +131,7 @@ impl<'v, 'o> Sweep<'v, 'o> {
     }
 
     /// Of tables that a job takes: where those begin that are listed as damaged.
-    fn met<'a>(
+    pub(super) fn met<'a>(
         &'a self,
         shares: &'a [&'v [Arc<LiveTable>]],
         listed: &'a [Damaged<'v>],
