@@ -1,8 +1,14 @@
-//! How far a table can be read that is damaged.
+//! How far a table can be read that is damaged, and whether it can be read again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::iter::InternalIterator;
+use crate::key::SEQNO_MAX;
+use crate::sstable::block::check_lengths;
 use crate::sstable::reader::Table;
 use crate::sstable::source::Purpose;
 
@@ -33,5 +39,22 @@ impl Table {
             }
             _ => start.clone(),
         }
+    }
+
+    /// Reads what a pass from `start` on comes to, and fails where a merge would; `Busy` where it is cancelled.
+    pub(crate) fn read_from(self: &Arc<Self>, start: &[u8], cancel: &AtomicBool) -> Result<()> {
+        let mut iter = self.iter(false);
+        iter.seek(start, SEQNO_MAX)?;
+        while iter.valid() {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(Error::Busy);
+            }
+            let refused = check_lengths(iter.user_key(), &iter.entry()?.body).err();
+            if let Some(error) = refused.and_then(|what| iter.corruption(what)) {
+                return Err(error);
+            }
+            iter.next()?;
+        }
+        Ok(())
     }
 }

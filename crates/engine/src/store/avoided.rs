@@ -72,12 +72,14 @@ impl<T: PartialEq + Clone> Avoided<T> {
         self.0.lock().iter().filter_map(|entry| entry.retry_at_ns).min()
     }
 
-    /// Has everything tried again at once, as somebody asked for it.
-    pub(super) fn end_waits(&self) {
-        for entry in self.0.lock().iter_mut() {
+    /// Has everything tried again at once, as somebody asked for it, and answers whether there was any.
+    pub(super) fn end_waits(&self) -> bool {
+        let mut entries = self.0.lock();
+        for entry in entries.iter_mut() {
             entry.retry_at_ns = None;
             entry.patience.renew();
         }
+        !entries.is_empty()
     }
 
     /// Ends the waits that are over, and answers whether there were any.

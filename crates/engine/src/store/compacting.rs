@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::file_name;
 use crate::key::SeqNo;
 use crate::stages::{Stage, Stopwatch, Trace};
-use crate::version::{LiveTable, RunIter, TableMeta};
+use crate::version::{LiveTable, RunIter, TableMeta, Version};
 use crate::vfs::cycles;
 
 /// Without a write for this long a store is idle: what is dead is cleaned up then.
@@ -69,7 +69,12 @@ impl Inner {
         let edit = match choice {
             // Who closes the store, or has something to merge, comes in between.
             Choice::DoNothing if looks.get() == 0 => return Ok(Compacted::Job(None)),
-            Choice::DoNothing => return Ok(Compacted::Nothing),
+            Choice::DoNothing => {
+                let retried = options.retried.first().filter(|_| options.manual.is_none());
+                let Some(retried) = retried else { return Ok(Compacted::Nothing) };
+                self.read_again(&version, retried)?;
+                None
+            }
             Choice::Move(moved) => Some(moved.edit(moved.run.id(|| self.take_number()))),
             Choice::Drop(drop) => Some(drop.edit()),
             Choice::Merge(merge) => {
@@ -108,6 +113,23 @@ impl Inner {
             }
             None => Err(error),
         }
+    }
+
+    /// Reads what of a table is tried again, where no merge is worth doing that would: it is well, or left alone for
+    /// longer.
+    fn read_again(&self, version: &Version, unreadable: &Unreadable) -> Result<()> {
+        let mut tables = version.tables().map(|(_, table)| table);
+        let table = tables.find(|table| table.number == unreadable.table);
+        let read = |table: &Arc<LiveTable>| table.table().read_from(&unreadable.from, &self.cancel);
+        match table.map_or(Ok(()), read) {
+            Ok(()) => self.merges_avoided.forget(|other| other == unreadable),
+            Err(error) if error.is_damage() => {
+                let now_ns = self.resources.clock.steady_ns();
+                self.merges_avoided.note(unreadable.clone(), &error, now_ns);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     fn merge(&self, merge: &Merge, snapshots: &[SeqNo], trace: &mut Trace<'_>) -> Result<()> {

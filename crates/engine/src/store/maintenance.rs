@@ -73,8 +73,10 @@ impl Inner {
         self.flush_all()?;
         let _compacting = self.compacting.lock();
         // That something could not be read may have been by chance: who asks has it tried again.
-        self.merges_avoided.end_waits();
-        self.segments_avoided.end_waits();
+        if self.merges_avoided.end_waits() | self.segments_avoided.end_waits() {
+            // What lies outside the range is tried by a store that rests, too.
+            self.settled.store(false, Ordering::SeqCst);
+        }
         let total = self.state.load().version.table_bytes();
         let before = self.counters.compaction_bytes_read.load(Ordering::Relaxed);
         progress(0, total);
