@@ -56,6 +56,14 @@ impl<'v> Damage<'v> {
 }
 
 impl<'v, 'o> Picker<'v, 'o> {
+    /// The leftmost job of a sweep that is free. Where none is for what can't be read, a table that reaches from there
+    /// over the rest is cut; else older runs go without newer ones.
+    pub(super) fn past_damage(&self, sweep: &Sweep<'v, 'o>) -> Option<Choice> {
+        let cut = || self.cut_behind_damage(sweep, &Slice::default());
+        let older = || sweep.suffixes().skip(1).find_map(|older| older.first_job());
+        sweep.first_job().or_else(cut).or_else(older)
+    }
+
     /// Of a sweep's tables in `range`, one that begins where an older one can't be read and reaches beyond that:
     /// what it holds up to there into a table of its own.
     ///

@@ -602,6 +602,22 @@ fn what_lies_behind_what_can_not_be_read_is_merged_in_idle_time() {
     check(&format!("idle runs=4 unreadable=2:d\n L0 9 12:d-g\n {below}"), "nothing");
 }
 
+/// In a store that is never idle reads passed several runs for ever.
+#[test]
+fn what_lies_behind_what_can_not_be_read_is_merged_for_reads() {
+    let check_paid = |damaged: &str, runs: &str, expected: &str| {
+        check(&format!("runs=4 paid=30 unreadable={damaged}\n {runs}"), expected);
+    };
+    let below = "L1 1 2:a>d-g 3:h-z";
+    let cut = "damage L0/9:10 [d..g] to L0 9";
+    check_paid("2:d", &format!("L0 9 10:a>d-z\n {below}"), cut);
+    check_paid("2:d", &format!("L0 9 10:a>d-z{{e=31}}\n {below}"), "nothing");
+    let behind = "reads L0/9:10 L1/1:3 [g0..z] to L1 1 bottom";
+    check_paid("2:d", &format!("L0 9 12:d-g 10:g0-z\n {below}"), behind);
+    let older = "reads L0/7:8 L1/1:3 [h..z] to L1 1 bottom";
+    check_paid("10:d", &format!("L0 9 10:d-z\n L0 7 8:h-m\n {below}"), older);
+}
+
 #[test]
 fn what_can_not_be_read_moves_and_is_dropped() {
     let overgrown = "L0 9 10:a-f\n L0 7 8:a-f\n L1 1 2:a-m{b=60} 3:n-z{b=60}";

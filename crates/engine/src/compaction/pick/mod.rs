@@ -161,11 +161,8 @@ impl<'v, 'o> Picker<'v, 'o> {
             }
             let from = unfinished(runs, |at| self.down_a_level(level, &all[at..]));
             let down = self.down_a_level(level, &all[from..]);
-            let job = down
-                .first_job()
-                .or_else(|| self.cut_behind_damage(&down, &Slice::default()))
-                .or_else(|| down.suffixes().skip(1).find_map(|older| older.first_job()))
-                .or_else(|| self.above_damage(level, &runs[from..]));
+            let job = self.past_damage(&down);
+            let job = job.or_else(|| self.above_damage(level, &runs[from..]));
             if job.is_some() || self.damage.unreadable.is_empty() {
                 return job;
             }
@@ -279,7 +276,7 @@ impl<'v, 'o> Picker<'v, 'o> {
         if self.options.reads_paid == 0 || self.version.runs().nth(1).is_none() {
             return None;
         }
-        let job = self.all_runs(Reason::Reads).first_job()?;
+        let job = self.past_damage(&self.all_runs(Reason::Reads))?;
         let entries = match &job {
             Choice::Merge(merge) => merge.input_entries(),
             _ => 0,
