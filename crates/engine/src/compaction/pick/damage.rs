@@ -69,18 +69,21 @@ impl<'v, 'o> Picker<'v, 'o> {
     ///
     /// The newest first: as long as an older one is left, nothing behind it goes down, and then all goes at once.
     pub(super) fn cut_behind_damage(&self, sweep: &Sweep<'v, 'o>, range: &Slice) -> Option<Choice> {
-        let unreadable = &self.damage.unreadable;
-        let sources = sweep.sources.iter().enumerate();
-        sources.filter(|_| !unreadable.is_empty()).find_map(|(at, &Source { level, run, .. })| {
-            let is_older = |id: u64| sweep.sources[at + 1..].iter().any(|older| older.run.id == id);
-            unreadable.iter().filter(|damaged| is_older(damaged.run)).find_map(|damaged| {
-                let end = damaged.table.end();
-                let table = run.find(&end).filter(|table| table.smallest < end)?;
-                let is_wanted = range.overlaps(table)
-                    && range.end.as_ref().is_none_or(|range_end| end < *range_end);
-                let is_above = is_wanted && damaged.from <= table.smallest;
-                is_above.then(|| self.in_place(level, run, table, end, Reason::Damage))?
-            })
+        (0..sweep.sources.len()).find_map(|at| self.cut(sweep, at, range))
+    }
+
+    /// As `cut_behind_damage`, of the tables of one source.
+    pub(super) fn cut(&self, sweep: &Sweep<'v, 'o>, at: usize, range: &Slice) -> Option<Choice> {
+        let Source { level, run, .. } = sweep.sources[at];
+        let is_older = |id: u64| sweep.sources[at + 1..].iter().any(|older| older.run.id == id);
+        let unreadable = self.damage.unreadable.iter();
+        unreadable.filter(|damaged| is_older(damaged.run)).find_map(|damaged| {
+            let end = damaged.table.end();
+            let table = run.find(&end).filter(|table| table.smallest < end)?;
+            let is_wanted = range.overlaps(table)
+                && range.end.as_ref().is_none_or(|range_end| end < *range_end);
+            let is_above = is_wanted && damaged.from <= table.smallest;
+            is_above.then(|| self.in_place(level, run, table, end, Reason::Damage))?
         })
     }
 

@@ -600,6 +600,13 @@ fn what_lies_behind_what_can_not_be_read_is_merged_in_idle_time() {
         "idle L0/9:10 L1/1:3 [g0..z] to L1 1 bottom",
     );
     check(&format!("idle runs=4 unreadable=2:d\n L0 9 12:d-g\n {below}"), "nothing");
+    // What is little is not cut either: each flush of it would be.
+    let below = "L1 1 2:a-g{b=90 e=90} 3:h-z{b=90 e=90}";
+    let flushed = |bytes| format!("L0 9 10:a-z{{b={bytes} e=1}}");
+    let idle = "idle runs=4 unreadable=2:a";
+    check(&format!("{idle}\n {}\n {below}", flushed(1)), "nothing");
+    check(&format!("{idle}\n {}\n {below}", flushed(40)), "damage L0/9:10 [a..g] to L0 9");
+    check(&format!("{idle} hidden=0,0\n {}\n {below}", flushed(40)), "nothing");
 }
 
 /// In a store that is never idle reads passed several runs for ever.

@@ -290,13 +290,12 @@ impl<'v, 'o> Picker<'v, 'o> {
         let figures = |run: &Run| (run.weight(), run.entries());
         let (mut upper, mut all, mut deletes_ranges) = ((0u64, 0u64), figures(bottom), false);
         let sweep = self.all_runs(Reason::Idle);
-        if let Some(cut) = self.cut_behind_damage(&sweep, &Slice::default()) {
-            return Some(cut);
-        }
-        // What waits for what can't be read is no reason to merge what is little.
+        // What waits for what can't be read is no reason to merge what is little, nor to cut it.
         let waits = |at: usize, run: &Run| {
             let starts = run.tables.iter().map(|table| table.smallest.clone());
-            !self.damage.unreadable.is_empty() && sweep.suffix(at).opening(starts).is_none()
+            !self.damage.unreadable.is_empty()
+                && sweep.suffix(at).opening(starts).is_none()
+                && self.cut(&sweep, at, &Slice::default()).is_none()
         };
         let runs = self.version.runs().enumerate();
         for (at, (_, run)) in runs.filter(|(_, (_, run))| run.id != bottom.id) {
@@ -313,18 +312,14 @@ impl<'v, 'o> Picker<'v, 'o> {
         if upper.1 == 0 && upper.0 == 0 || !weighs && !deletes_ranges {
             return None;
         }
-        let begin = |sweep: Sweep<'v, 'o>| {
-            let opening = sweep.opening(sweep.starts())?;
-            Some((sweep, opening))
-        };
-        let (sweep, opening) = sweep.suffixes().find_map(begin)?;
+        let moves = || sweep.opening(sweep.starts()).is_some_and(|opening| opening.moves());
         let hides_much = || {
             let share = IDLE_HIDDEN_SHARE;
             let little = Hidden { entries: all.1 / share, bytes: all.0 / share };
             (self.options.hidden)(little).exceed(little)
         };
         // How far a merge reaches is worked out only if there is to be one: an idle store asks often.
-        (opening.moves() || deletes_ranges || hides_much()).then(|| sweep.job_at(opening))
+        (deletes_ranges || moves() || hides_much()).then(|| self.past_damage(&sweep))?
     }
 
     /// A table at the bottom that holds something dead.
