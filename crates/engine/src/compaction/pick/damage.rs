@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::choice::{Choice, Reason, Slice, Unreadable};
 use super::slice::{Source, Sweep, Target};
 use super::{PickOptions, Picker, unfinished};
-use crate::version::{LiveTable, Run, Version};
+use crate::version::{LiveTable, Run, TableMeta, Version};
 
 /// A table that is listed as one that can't be read from some key on, in its place.
 #[derive(Debug)]
@@ -52,6 +52,13 @@ impl<'v> Damage<'v> {
             found
         };
         Damage { unreadable: find(options.unreadable), retried: find(options.retried) }
+    }
+
+    /// Whether something can't be read from where a table begins, or further left, to its end.
+    pub(super) fn holds_up(&self, table: &TableMeta) -> bool {
+        let reaches_over = |damaged: &Damaged<'_>| table.ends_by(&damaged.table.end());
+        let mut unreadable = self.unreadable.iter();
+        unreadable.any(|damaged| damaged.from <= table.smallest && reaches_over(damaged))
     }
 }
 

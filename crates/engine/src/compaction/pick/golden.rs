@@ -558,6 +558,19 @@ fn a_sweep_goes_on_behind_what_can_not_be_read() {
     check(&format!("L0 13 14:a-z\n {swept}"), again);
 }
 
+/// While one table waited, what was flushed since was merged as soon as it was a quarter as many runs.
+#[test]
+fn what_waits_for_what_can_not_be_read_is_no_sweep_that_has_begun() {
+    let flushed = "l0-runs=4 unreadable=2:d\n L0 9 10:h-m";
+    let below = "L1 1 2:a>d-g 3:h-z";
+    check(&format!("{flushed}\n L0 7 8:a>d-f\n {below}"), "nothing");
+    // Of what reaches further, the rest is still to go.
+    let cut = "damage L0/7:8 [d..g] to L0 7";
+    check(&format!("{flushed}\n L0 7 8:a>d-m\n {below}"), cut);
+    let rest = "full L0/9:10 L0/7:8 L1/1:3 [h..z] to L1 1 bottom";
+    check(&format!("{flushed}\n L0 7 12:d-g 8:g0>h-m\n {below}"), rest);
+}
+
 #[test]
 fn a_sweep_between_two_tables_that_can_not_be_read_goes_on() {
     let waiting = "L0 5 6:a>d-f 7:m>q-r\n L1 1 2:a>d-g 9:h-n 10:o-s";

@@ -202,9 +202,11 @@ impl<'v, 'o> Picker<'v, 'o> {
         let below = self.version.levels[1..].iter().map(Level::weight).fold(0, u64::saturating_add);
         let outweighs_rest = below > 0 && weight / LEVEL0_TIMES_BELOW > below;
         let points_at_much = weight / LEVEL0_TIMES_FILES > bytes;
-        // A sweep that has begun goes on: what it has moved no longer weighs in L0.
+        // A sweep that has begun goes on: what it has moved no longer weighs in L0. Where all that is left of a table
+        // waits for what can't be read, it is over.
         let mut tables = runs.iter().flat_map(|run| run.tables.iter());
-        outweighs_rest || points_at_much || tables.any(|table| table.is_clipped())
+        let is_begun = |table: &LiveTable| table.is_clipped() && !self.damage.holds_up(table);
+        outweighs_rest || points_at_much || tables.any(|table| is_begun(table))
     }
 
     /// The oldest runs of a level into the next one.
