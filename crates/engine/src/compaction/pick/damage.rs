@@ -8,6 +8,8 @@
 //! 2. where a newer table can't be cut, as it is the one that can't be read, older runs go down without it;
 //! 3. what has to stay is merged with itself once it is many runs.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 
 use super::choice::{Choice, Reason, Slice, Unreadable};
@@ -15,38 +17,40 @@ use super::slice::{Source, Sweep, Target};
 use super::{PickOptions, Picker, unfinished};
 use crate::version::{LiveTable, Run, TableMeta, Version};
 
-/// A table that is listed as one that can't be read from some key on, in its place.
+/// A table that is listed as one that can't be read from some key on.
 #[derive(Debug)]
 pub(super) struct Damaged<'v> {
-    /// Id of its run.
-    pub(super) run: u64,
     pub(super) table: &'v LiveTable,
     /// Of the keys that it shows, the first that no merge may come to.
     pub(super) from: Bytes,
 }
 
+/// What is listed of each run, by the run's id.
+pub(super) type Listed<'v> = HashMap<u64, Vec<Damaged<'v>>>;
+
 /// What of a version is listed as damaged.
 #[derive(Debug)]
 pub(super) struct Damage<'v> {
     /// What no merge may come to.
-    pub(super) unreadable: Vec<Damaged<'v>>,
+    pub(super) unreadable: Listed<'v>,
     /// What is tried again.
-    pub(super) retried: Vec<Damaged<'v>>,
+    pub(super) retried: Listed<'v>,
 }
 
 impl<'v> Damage<'v> {
     /// Finds what is listed.
     pub(super) fn find(version: &'v Version, options: &PickOptions<'_>) -> Damage<'v> {
         let find = |listed: &[Unreadable]| {
-            let mut found = Vec::new();
+            let mut found = Listed::new();
             if listed.is_empty() {
                 return found;
             }
             for (_, run) in version.runs() {
                 for table in run.tables.iter() {
-                    let listed = listed.iter().filter(|one| one.table == table.number);
-                    let from = listed.map(|one| one.from.clone().max(table.smallest.clone()));
-                    found.extend(from.map(|from| Damaged { run: run.id, table, from }));
+                    for one in listed.iter().filter(|one| one.table == table.number) {
+                        let from = one.from.clone().max(table.smallest.clone());
+                        found.entry(run.id).or_default().push(Damaged { table, from });
+                    }
                 }
             }
             found
@@ -57,7 +61,7 @@ impl<'v> Damage<'v> {
     /// Whether something can't be read from where a table begins, or further left, to its end.
     pub(super) fn holds_up(&self, table: &TableMeta) -> bool {
         let reaches_over = |damaged: &Damaged<'_>| table.ends_by(&damaged.table.end());
-        let mut unreadable = self.unreadable.iter();
+        let mut unreadable = self.unreadable.values().flatten();
         unreadable.any(|damaged| damaged.from <= table.smallest && reaches_over(damaged))
     }
 }
@@ -82,9 +86,9 @@ impl<'v, 'o> Picker<'v, 'o> {
     /// As `cut_behind_damage`, of the tables of one source.
     pub(super) fn cut(&self, sweep: &Sweep<'v, 'o>, at: usize, range: &Slice) -> Option<Choice> {
         let Source { level, run, .. } = sweep.sources[at];
-        let is_older = |id: u64| sweep.sources[at + 1..].iter().any(|older| older.run.id == id);
-        let unreadable = self.damage.unreadable.iter();
-        unreadable.filter(|damaged| is_older(damaged.run)).find_map(|damaged| {
+        let older = sweep.sources[at + 1..].iter();
+        let unreadable = older.filter_map(|older| self.damage.unreadable.get(&older.run.id));
+        unreadable.flatten().find_map(|damaged| {
             let end = damaged.table.end();
             let table = run.find(&end).filter(|table| table.smallest < end)?;
             let is_wanted = range.overlaps(table)
@@ -101,7 +105,7 @@ impl<'v, 'o> Picker<'v, 'o> {
         if unreadable.is_empty() {
             return None;
         }
-        let is_damaged = |run: &Run| unreadable.iter().any(|damaged| damaged.run == run.id);
+        let is_damaged = |run: &Run| unreadable.contains_key(&run.id);
         // Those between two that can't be read as well.
         runs.split(is_damaged).find_map(|runs| {
             let oldest = runs.last().filter(|_| self.has_many(level, runs))?;

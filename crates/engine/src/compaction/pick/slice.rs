@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use super::PickOptions;
 use super::choice::{Choice, Merge, MergeInput, Move, OutputRun, Reason, Slice};
-use super::damage::{Damage, Damaged};
+use super::damage::{Damage, Listed};
 use super::dead;
 use crate::version::{LiveTable, Run, Version};
 
@@ -134,16 +134,14 @@ impl<'v, 'o> Sweep<'v, 'o> {
     pub(super) fn met<'a>(
         &'a self,
         shares: &'a [&'v [Arc<LiveTable>]],
-        listed: &'a [Damaged<'v>],
+        listed: &'a Listed<'v>,
     ) -> impl Iterator<Item = &'a Bytes> {
-        let is_met = move |one: &&Damaged<'v>| {
-            let mut shares = self.sources.iter().zip(shares);
-            shares.any(|(source, share)| {
-                let first = share.first().filter(|_| source.run.id == one.run);
-                first.is_some_and(|first| first.smallest <= one.table.smallest)
-            })
-        };
-        listed.iter().filter(is_met).map(|one| &one.from)
+        self.sources.iter().zip(shares).flat_map(|(source, share)| {
+            let listed = listed.get(&source.run.id).into_iter().flatten();
+            let first = share.first().map(|first| &first.smallest);
+            let met = listed.filter(move |one| first.is_some_and(|at| *at <= one.table.smallest));
+            met.map(|one| &one.from)
+        })
     }
 
     /// Whether the newest of the runs has something to go that lies to the left of `key` and doesn't wait for
