@@ -106,9 +106,19 @@ impl<'v, 'o> Picker<'v, 'o> {
             return None;
         }
         let is_damaged = |run: &Run| unreadable.contains_key(&run.id);
+        let all = &self.version.levels[level].runs;
         // Those between two that can't be read as well.
         runs.split(is_damaged).find_map(|runs| {
-            let oldest = runs.last().filter(|_| self.has_many(level, runs))?;
+            let oldest = runs.last()?;
+            // Behind one that can't be read they become no more than they are.
+            let is_behind = all.iter().any(|run| run.id > oldest.id && is_damaged(run));
+            let is_many = match is_behind {
+                true => runs.len() >= self.options.level_runs_max,
+                false => self.has_many(level, runs),
+            };
+            if !is_many {
+                return None;
+            }
             let sweep_from = |at: usize| {
                 let runs = runs[at..].iter();
                 let sources = runs.map(|run| Source { level, run, leaves: run.id != oldest.id });

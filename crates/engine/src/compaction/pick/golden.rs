@@ -499,6 +499,18 @@ fn runs_above_what_can_not_be_read_are_merged_with_each_other() {
     );
 }
 
+/// They waited to be as many as fill L0, which they can't become any more, and with those that came since slowed
+/// writers.
+#[test]
+fn runs_between_two_that_can_not_be_read_are_merged_once_they_are_some() {
+    let runs = "L0 15 16:b-c\n L0 13 14:a-z\n L0 9 10:d-f\n L0 7 8:e-g\n L1 1 2:a>d-g";
+    let damaged = "l0-runs=4 unreadable=14:a unreadable=2:d";
+    check(&format!("{damaged}\n {runs}"), "full L0/9:10 L0/7:8 [d..g] to L0 7");
+    // What is newest goes on growing.
+    let newer = "L0 17 18:b-c\n L0 15 16:b-c\n L0 13 14:a-z\n L0 9 10:d-f\n L1 1 2:a>d-g";
+    check(&format!("{damaged}\n {newer}"), "nothing");
+}
+
 /// Where a flush is one table, such tables held up every key to the right of the damage.
 #[test]
 fn a_table_that_reaches_beyond_what_can_not_be_read_is_cut() {

@@ -422,8 +422,8 @@ proptest! {
                 store.retry();
                 store.settle(idle);
             }
-            // Above each place that can't be read, and what is too little to be merged with that.
-            let runs_max = LEVEL0_RUNS_MAX * (store.unreadable.len() + 1);
+            // Those that can't be read, what is left behind each, and what is newer than all of them.
+            let runs_max = LEVEL0_RUNS_MAX + RUNS_MAX * store.unreadable.len();
             for level in &store.version.levels {
                 prop_assert!(level.runs.len() <= runs_max, "{:?}", store.version);
             }
