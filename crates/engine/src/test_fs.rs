@@ -28,6 +28,7 @@ struct TestFile {
     /// Offset of a byte that can't be read, and one.
     unreadable: AtomicU64,
     failed_reads: AtomicU64,
+    reads: AtomicU64,
 }
 
 impl TestFs {
@@ -66,6 +67,11 @@ impl TestFs {
     /// How many reads of the file failed for that.
     pub(crate) fn failed_reads(&self, path: &Path) -> u64 {
         self.file(path).unwrap().failed_reads.load(Ordering::SeqCst)
+    }
+
+    /// How many reads of the file there were.
+    pub(crate) fn reads(&self, path: &Path) -> u64 {
+        self.file(path).unwrap().reads.load(Ordering::SeqCst)
     }
 
     fn file(&self, path: &Path) -> io::Result<Arc<TestFile>> {
@@ -122,6 +128,7 @@ impl File for TestFile {
         Ok(self.bytes.lock().len() as u64)
     }
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
         let unreadable = self.unreadable.load(Ordering::SeqCst);
         if (offset + 1..=offset + buf.len() as u64).contains(&unreadable) {
             self.failed_reads.fetch_add(1, Ordering::SeqCst);

@@ -57,8 +57,8 @@ pub struct TableIter {
     valid: bool,
     /// Frames read ahead, and the offset of the first.
     ahead: (u64, Bytes),
-    /// Whether blocks are read one by one, as something ahead can't be read.
-    reads_singly: bool,
+    /// Blocks are read one by one up to here, as something before it could not be read.
+    reads_singly_upto: u64,
     /// Of a mapped file: what lies before was asked for.
     wanted_upto: u64,
     /// Blocks entered one after the other.
@@ -87,7 +87,7 @@ impl Table {
             tail: Tail::default(),
             valid: false,
             ahead: (0, Bytes::new()),
-            reads_singly: false,
+            reads_singly_upto: 0,
             wanted_upto: 0,
             in_order: 0,
             watch: None,
@@ -150,12 +150,13 @@ impl TableIter {
     fn read_from(&mut self, handle: BlockHandle) -> Result<Bytes> {
         let Table { source, fences, .. } = &*self.table;
         let read = |end: u64| source.read(handle.offset, (end - handle.offset) as usize, true);
-        if !self.reads_singly {
+        if handle.offset >= self.reads_singly_upto {
             let limit = handle.offset + READ_AHEAD_BYTES;
-            match read(limit.min(fences.data_end()).max(handle.end())) {
+            let end = limit.min(fences.data_end()).max(handle.end());
+            match read(end) {
                 Ok(frames) => return Ok(frames),
                 // What is ahead may be what can't be read, and not be wanted. A disk may take seconds for each try.
-                Err(_) => self.reads_singly = true,
+                Err(_) => self.reads_singly_upto = end,
             }
         }
         read(handle.end())

@@ -261,6 +261,26 @@ fn a_pass_reads_ahead_once_to_what_can_not_be_read() {
     assert_eq!(fixture.fs.failed_reads(path()), 2);
 }
 
+/// After one error that was passing, the rest of the table was read block by block.
+#[test]
+fn a_pass_reads_ahead_again_behind_what_could_not_be_read() {
+    let fixture = Fixture::new(&numbered("key", 50_000), &[], 4096, Compression::None);
+    let table = fixture.open(Reading::Pread);
+    fixture.fs.fail_reads_of(path(), table.fences.handle(30).unwrap().offset);
+    let mut iter = table.iter(false);
+    iter.seek_to_first().unwrap();
+    assert_eq!(fixture.fs.failed_reads(path()), 1);
+    // No read comes to what is behind the end.
+    fixture.fs.fail_reads_of(path(), fixture.built.file_bytes);
+    let before = fixture.fs.reads(path());
+    while iter.valid() {
+        iter.next().unwrap();
+    }
+    let (reads, blocks) = (fixture.fs.reads(path()) - before, table.block_count() as u64);
+    // One by one as far as one long read goes, a quarter of the table.
+    assert!(reads < blocks / 2, "{reads} reads of {blocks} blocks");
+}
+
 #[test]
 fn what_is_refused_of_an_entry_is_told_of_its_block() {
     let fixture = Fixture::new(&numbered("key", 2000), &[], 4096, Compression::None);
