@@ -19,6 +19,9 @@ use crate::version::{Added, VersionEdit};
 use crate::vfs::cycles;
 use crate::waits;
 
+/// Where tables can't be opened so often, their memtable is written anew: it may be these alone.
+const INSTALLS_MAX: u32 = 5;
+
 impl Inner {
     /// Writes one waiting memtable to tables and installs what is ready; whether there may be more.
     pub(super) fn flush_one(&self) -> bool {
@@ -145,15 +148,12 @@ impl Inner {
     fn install_flushes(&self) -> Result<()> {
         let mut tree = self.tree.lock();
         loop {
-            let (memtable, end, tables) = {
+            let (memtable, end, installs, tables) = {
                 let mut flushes = self.flushes.lock();
                 let Some(front) = flushes.pending.front_mut() else { return Ok(()) };
-                match &mut front.state {
-                    FlushState::Written(tables) => {
-                        (front.memtable.clone(), front.end, std::mem::take(tables))
-                    }
-                    _ => return Ok(()),
-                }
+                let FlushState::Written(tables) = &mut front.state else { return Ok(()) };
+                front.installs += 1;
+                (front.memtable.clone(), front.end, front.installs, std::mem::take(tables))
             };
             let run_id = self.take_number();
             let added =
@@ -167,10 +167,11 @@ impl Inner {
             if let Err(error) = self.install(&mut tree, edit, |state| {
                 state.immutables.retain(|other| !Arc::ptr_eq(other, &memtable));
             }) {
-                // What was written is kept for the next try, unless it is lost: the memtable is not. A file that
-                // can't be opened isn't lost by that, and another one could not be opened either.
-                let is_lost =
-                    matches!(error, Error::Corruption { .. } | Error::Io { op: "read", .. });
+                // What was written is kept for the next try, unless it is lost: the memtable is not. A file that can't
+                // be opened isn't lost by that, and another one could not be opened either, mostly.
+                let is_kept = matches!(error, Error::Io { op: "open", .. })
+                    && !installs.is_multiple_of(INSTALLS_MAX);
+                let is_lost = error.is_damage() && !is_kept;
                 let state = if is_lost {
                     self.discard(&tables);
                     FlushState::Waiting
@@ -275,7 +276,8 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
+    use std::sync::OnceLock;
 
     use super::*;
     use crate::resources::{ResourceOptions, Resources};
@@ -283,6 +285,7 @@ mod tests {
     use crate::vfs::{FileSystem, ManualClock, MemoryFileSystem};
     use crate::{Options, Store};
 
+    const NOT_PERMITTED: i32 = 13;
     const NO_SPACE: i32 = 28;
 
     /// What one thread took up to install again, another installs behind what it wrote itself.
@@ -355,7 +358,6 @@ mod tests {
     /// Every try wrote the memtable anew, for as long as the system refused to open tables.
     #[test]
     fn a_table_that_can_not_be_opened_now_is_not_written_again() {
-        const NOT_PERMITTED: i32 = 13;
         let faulty = Arc::new(FaultyFileSystem::new(Arc::new(MemoryFileSystem::new())));
         let clock = Arc::new(ManualClock::at_ms(1));
         let resources = Resources::inline(ResourceOptions::default(), faulty.clone(), clock);
@@ -376,6 +378,28 @@ mod tests {
         faulty.clear();
         store.flush().unwrap();
         assert_eq!(store.stats().flush_bytes_written, written);
+        assert_eq!(store.get(b"key").unwrap().unwrap(), "value");
+    }
+
+    /// Each try opened the same file, for as long as the store was open.
+    #[test]
+    fn a_table_that_can_never_be_opened_is_written_again_in_the_end() {
+        static LOST: OnceLock<PathBuf> = OnceLock::new();
+        let memory = MemoryFileSystem::new();
+        let faulty = Arc::new(FaultyFileSystem::new(Arc::new(memory.clone())));
+        let clock = Arc::new(ManualClock::at_ms(1));
+        let resources = Resources::inline(ResourceOptions::default(), faulty.clone(), clock);
+        let options = Options { background: false, ..Options::default() };
+        let store = Store::open_with("/s", options, resources).unwrap();
+        let is_lost = |operation: &str, path: &Path| {
+            let is_table = path.extension().is_some_and(|end| end == "sst");
+            operation == "open_read" && is_table && LOST.get_or_init(|| path.to_owned()) == path
+        };
+        faulty.fail_at(0, Fault::errno(NOT_PERMITTED).only(is_lost).sticky());
+        store.put(b"key", b"value").unwrap();
+        let refused = (0..2 * INSTALLS_MAX).take_while(|_| store.flush().is_err()).count();
+        assert_eq!(refused, INSTALLS_MAX as usize);
+        assert!(!memory.exists(LOST.get().unwrap()).unwrap());
         assert_eq!(store.get(b"key").unwrap().unwrap(), "value");
     }
 }

@@ -189,6 +189,8 @@ pub(super) struct PendingFlush {
     /// Where the journal goes on after it.
     pub(super) end: JournalPosition,
     pub(super) state: FlushState,
+    /// How often it was tried to install what was written.
+    pub(super) installs: u32,
     /// Reading of the cycle counter when it became one.
     pub(super) since: u64,
 }
@@ -196,7 +198,13 @@ pub(super) struct PendingFlush {
 impl PendingFlush {
     /// One that waits from now on.
     pub(super) fn new(memtable: Arc<Memtable>, end: JournalPosition) -> PendingFlush {
-        PendingFlush { memtable, end, state: FlushState::Waiting, since: cycles::now() }
+        PendingFlush {
+            memtable,
+            end,
+            state: FlushState::Waiting,
+            installs: 0,
+            since: cycles::now(),
+        }
     }
 }
 
