@@ -312,20 +312,24 @@ impl Store {
         panic!("picking does not come to rest: {:?}", self.version);
     }
 
-    fn merge_manually(&mut self, start: Option<Bytes>, end: Option<Bytes>) {
+    /// Does what is picked for a range until nothing is; answers the merges that it asked for.
+    fn merge_manually(&mut self, start: Option<Bytes>, end: Option<Bytes>) -> Vec<Merge> {
         let mut range = Slice { start, end };
+        let mut merges = Vec::new();
         for _ in 0..2000 {
             let choice = self.pick(false, 0, Some(range.clone()));
-            if let Choice::Merge(merge) = &choice
+            if !self.start(choice.clone()) {
+                return merges;
+            }
+            if let Choice::Merge(merge) = choice
                 && merge.reason == Reason::Manual
+                && !self.running.is_empty()
             {
                 // What reaches in from the left may have to go first, where something can't be read.
                 let goes_on = merge.slice.end > range.start || !self.unreadable.is_empty();
                 assert!(goes_on, "a manual merge goes on");
                 range.start = range.start.max(merge.slice.end.clone());
-            }
-            if !self.start(choice) {
-                return;
+                merges.push(merge);
             }
             self.finish(0);
         }
@@ -427,8 +431,14 @@ proptest! {
             for level in &store.version.levels {
                 prop_assert!(level.runs.len() <= runs_max, "{:?}", store.version);
             }
-            store.merge_manually(Some(vec![range.0].into()), Some(vec![range.1].into()));
-            store.merge_manually(None, None);
+            let range = Slice { start: Some(vec![range.0].into()), end: Some(vec![range.1].into()) };
+            store.merge_manually(range.start.clone(), range.end.clone());
+            // Nothing of the range was left that could go.
+            let is_inside = |slice: &Slice| slice.start >= range.start && slice.end <= range.end;
+            for merge in store.merge_manually(None, None) {
+                let goes_down = merge.output_run != OutputRun::Existing(merge.inputs[0].run_id);
+                prop_assert!(!goes_down || !is_inside(&merge.slice), "{merge:?} in {range:?}");
+            }
         }
         store.heal();
         store.settle(false);
