@@ -34,7 +34,7 @@ const LOOKS: u32 = 16;
 pub(super) enum Compacted {
     /// Nothing was worth doing.
     Nothing,
-    /// A job was done. Of a manual compaction, up to where there is nothing left to do.
+    /// A job was done. Of a manual compaction, where to go on.
     Job(Option<Bytes>),
 }
 
@@ -66,6 +66,7 @@ impl Inner {
         };
         let choice = pick::pick(&version, &options);
         trace.lap(Stage::CompactionPick);
+        let mut start = options.manual.as_ref().and_then(|slice| slice.start.clone());
         let edit = match choice {
             // Who closes the store, or has something to merge, comes in between.
             Choice::DoNothing if looks.get() == 0 => return Ok(Compacted::Job(None)),
@@ -83,9 +84,8 @@ impl Inner {
                     return Ok(Compacted::Nothing);
                 }
                 match self.merge(&merge, &snapshots, &mut trace) {
-                    Ok(()) if merge.reason == Reason::Manual => {
-                        return Ok(Compacted::Job(merge.slice.end));
-                    }
+                    // What reaches in from the left may have gone first.
+                    Ok(()) if merge.reason == Reason::Manual => start = start.max(merge.slice.end),
                     Ok(()) => {}
                     // What was left out of it is picked next.
                     Err(error) => self.avoid(&merge, error, options.unreadable)?,
@@ -98,8 +98,7 @@ impl Inner {
             trace.lap(Stage::CompactionInstall);
             trace.total(Stage::CompactionTotal);
         }
-        let start = options.manual.and_then(|slice| slice.start);
-        Ok(Compacted::Job(Some(start.unwrap_or_default())))
+        Ok(Compacted::Job(start))
     }
 
     /// Has merges leave alone, for a while, what this one could not read. Any other error is answered, and so is

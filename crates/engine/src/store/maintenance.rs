@@ -90,9 +90,8 @@ impl Inner {
             let compacted = self.compact_one(true, Some(slice.clone()));
             self.merges_avoided.gather(&mut unmerged);
             match compacted.inspect_err(|error| self.poison_if_sync_failed(error))? {
-                Compacted::Nothing | Compacted::Job(None) => break,
-                // What reaches in from the left may have gone first.
-                Compacted::Job(reached) => slice.start = slice.start.max(reached),
+                Compacted::Nothing => break,
+                Compacted::Job(start) => slice.start = start,
             }
             self.remove_obsolete();
             let done = self.counters.compaction_bytes_read.load(Ordering::Relaxed) - before;

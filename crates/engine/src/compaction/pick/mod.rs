@@ -350,7 +350,7 @@ impl<'v, 'o> Picker<'v, 'o> {
             let wanted = Slice { start: range.start.clone(), end: end.clone() };
             let wanted = self.reaching_left(&sweep, &wanted);
             if let Some(opening) = sweep.opening(self.manual_starts(&sweep, &wanted)) {
-                end = Some(opening.start().clone());
+                end = Some(opening.start.clone());
                 first = Some((sweep, opening));
             }
         }

@@ -67,7 +67,8 @@ struct Taken {
 
 /// Where a job may begin: steps 1 and 2.
 pub(super) struct Opening<'v> {
-    start: Bytes,
+    /// The key it begins at, of those that were asked for.
+    pub(super) start: Bytes,
     /// Where keys that it may take end.
     end: Option<Bytes>,
     shares: Vec<&'v [Arc<LiveTable>]>,
@@ -78,11 +79,6 @@ impl Opening<'_> {
     /// Whether tables only have to move.
     pub(super) fn moves(&self) -> bool {
         !self.moved.is_empty()
-    }
-
-    /// The key it begins at, of those that were asked for.
-    pub(super) fn start(&self) -> &Bytes {
-        &self.start
     }
 }
 
