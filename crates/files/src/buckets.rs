@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use tallybook::{Durability, JournalWriting, Options, Resources, Store, file_name};
+use tallybook::{Durability, JournalWriting, Options, Resources, ScanOptions, Store, file_name};
 
 use crate::error::{Error, Result};
 use crate::key_layout;
@@ -102,6 +102,17 @@ impl Buckets {
             root.display()
         );
         Err(Error::BucketLost { bucket, path: self.path(bucket), what })
+    }
+
+    /// Whether nothing was ever written to a bucket that doesn't open: the process ended as it was made.
+    pub(crate) fn is_blank(&self, bucket: u8) -> bool {
+        let options =
+            Options { create_if_missing: false, ..engine_options(&self.options, &self.superblock) };
+        let store = Store::open_with(self.path(bucket), options, self.resources.clone());
+        store.is_ok_and(|store| {
+            let heads = store.range_heads(ScanOptions::default());
+            heads.is_ok_and(|mut heads| heads.next().is_none())
+        })
     }
 
     /// Number of buckets that are open.

@@ -167,10 +167,14 @@ fn holds_store(fs: &dyn FileSystem, path: &Path) -> Result<bool> {
         return Ok(false);
     }
     let names = fs.list(path).map_err(|source| Error::io("list", path, source))?;
-    Ok(names.iter().any(|name| name != "LOCK" && !name.ends_with(".tmp")))
+    // Without what names it, a manifest is of one that was never made.
+    let is_of_none =
+        |name: &str| name == "LOCK" || name.ends_with(".tmp") || name.starts_with("MANIFEST");
+    Ok(!names.iter().all(|name| is_of_none(name)))
 }
 
-/// Takes over what there is of a bucket. Whether all entries could be read; a lost one has none.
+/// Takes over what there is of a bucket. Whether all entries could be read: not those of one that is damaged, or
+/// another's, in which nobody knows what there was.
 fn collect_bucket(
     catalogue: &Store,
     buckets: &Buckets,
@@ -181,7 +185,7 @@ fn collect_bucket(
     let collected = match open_twice(buckets, bucket) {
         Ok(Some(store)) => collect_entries(catalogue, &store, superblock, figures),
         Ok(None) => Ok(false),
-        Err(Error::BucketLost { .. }) => Ok(true),
+        Err(Error::BucketLost { .. }) => Ok(buckets.is_blank(bucket)),
         Err(other) => Err(other),
     };
     match collected {

@@ -4,8 +4,9 @@
 //!    the newest counts. The directory of the old one stays as it is. A bucket that isn't found may have been
 //!    made all the same: its number is raised, so that one that comes back, whose files the catalogue doesn't
 //!    know, isn't taken for it.
-//! 2. Make lost buckets anew, empty; their old directories stay too. Not where their disk isn't mounted, nor, unless
-//!    that is asked for, where an earlier repair could not read one through: what only it knows would be given up.
+//! 2. Make lost buckets anew, empty; their old directories stay too. Not where their disk isn't mounted, nor where
+//!    one is there that step 1 could not read through, nor, unless that is asked for, where an earlier repair could
+//!    not: what only it knows would be given up.
 //! 3. Have the store's description name the new ones. Until then a crash leaves everything as it was.
 //! 4. Open the store. Of buckets that could not be read through when an earlier repair made the catalogue, take
 //!    over what can be read now.
@@ -112,6 +113,8 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
         // One that the disk can't read is not lost.
         match open_twice(&buckets, bucket) {
             Ok(_) => {}
+            // A further repair may be able to take over what it knows, or is asked to give that up.
+            Err(Error::BucketLost { .. }) if report.unread_buckets.contains(&bucket) => {}
             Err(Error::BucketLost { path, what, .. }) => {
                 buckets.check_root(bucket)?;
                 if unknown.contains_key(&bucket) && !options.unlink_damaged {

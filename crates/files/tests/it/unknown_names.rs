@@ -229,6 +229,84 @@ fn each_bucket_is_taken_over_or_given_up_for_itself() {
     assert_sound(&store);
 }
 
+/// Damages what the first bucket is opened by, or makes it whole again.
+fn flip_manifest(fs: &MemoryFileSystem) {
+    let dir = memory_dir().join(BUCKETS[0]);
+    let names = fs.list(&dir).unwrap();
+    for name in names.iter().filter(|name| name.starts_with("MANIFEST")) {
+        let (file, mut byte) = (fs.open(&dir.join(name)).unwrap(), [0]);
+        file.read_exact_at(&mut byte, 10).unwrap();
+        file.write_all_at(&byte.map(|byte| !byte), 10).unwrap();
+    }
+}
+
+/// It was made anew and empty by the repair that made the catalogue, though its directory was there: what only it
+/// knew was given up unasked, and the chunks of its files were swept from the sound ones.
+#[test]
+fn a_bucket_that_is_damaged_when_the_catalogue_is_made_anew_is_left_alone() {
+    let many = with_spilled_copy();
+    many.lose_catalogue();
+    flip_manifest(&many.memory);
+    let chunks = chunk_count(&many.memory, BUCKETS[1]);
+    // Nor is it given up by this one.
+    let report = repair(&many.memory, true).unwrap();
+    assert_eq!((&report.unread_buckets[..], &report.old_buckets[..]), (&[0][..], &[][..]));
+    assert_eq!((&report.verified.lost_buckets[..], report.verified.orphans), (&[0][..], 0));
+    let store = reopen(&many.memory).unwrap();
+    assert_eq!(missing(&store, &many.names[1]), Vec::<&String>::new());
+    let next = name_in(&store, 1, 1000);
+    write(&store, &next, b"next");
+    close(store);
+    let refused = many.memory.image().crash(CrashMode::KeepAll, 0);
+    let refused = repair(&refused, false);
+    assert!(matches!(refused, Err(Error::BucketLost { bucket: 0, .. })), "{refused:?}");
+    let given_up = many.memory.image().crash(CrashMode::KeepAll, 0);
+    assert_eq!(repair(&given_up, true).unwrap().old_buckets.len(), 1);
+    assert!(chunk_count(&given_up, BUCKETS[1]) < chunks);
+    assert_eq!(chunk_count(&many.memory, BUCKETS[1]), chunks + 1);
+    flip_manifest(&many.memory);
+    assert_eq!(many.repair().old_catalogue, None);
+    let store = reopen(&many.memory).unwrap();
+    assert_eq!(missing(&store, &many.names.concat()), Vec::<&String>::new());
+    assert_reads(&store, SPILLED, &bytes(1, 10 * CHUNK));
+    assert_reads(&store, &next, b"next");
+    store.unlink(COPY, UnlinkOptions::default()).unwrap();
+    assert_sound(&store);
+}
+
+/// Whoever was killed while making a bucket leaves one that doesn't open, and is no bucket that is damaged.
+#[test]
+fn a_bucket_that_was_never_made_in_full_keeps_nothing_waiting() {
+    let memory = MemoryFileSystem::new();
+    let store = in_memory(&memory, CreateOptions { bucket_count: 2, ..small() });
+    write(&store, &name_in(&store, 0, 0), b"file");
+    let names = [0, 1].map(|which| name_in(&store, 1, which));
+    close(store);
+    let images: Arc<Mutex<Vec<MemoryImage>>> = Arc::default();
+    let taken = images.clone();
+    memory.set_observer(Some(Box::new(move |_, _, moment| {
+        taken.lock().unwrap().push(moment.image());
+    })));
+    let store = reopen(&memory).unwrap();
+    let dir = memory_dir().join(BUCKETS[1]);
+    write(&store, &names[0], b"file");
+    memory.set_observer(None);
+    let mut unmade = 0;
+    for image in images.lock().unwrap().iter() {
+        let left = image.crash(CrashMode::KeepAll, 0);
+        let is_begun = left.exists(&dir).unwrap();
+        let catalogue = memory_dir().join("catalogue-000001");
+        left.remove(&catalogue.join("CURRENT")).unwrap();
+        let report = repair(&left, false).unwrap();
+        assert_eq!((report.unread_buckets, report.verified.unknown_buckets), (vec![], vec![]));
+        let store = reopen(&left).unwrap();
+        unmade += u32::from(is_begun && store.stat(&names[0]).unwrap().is_none());
+        write(&store, &names[1], b"file");
+        assert_reads(&store, &names[1], b"file");
+    }
+    assert!(unmade > 5, "{unmade}");
+}
+
 /// A bucket that could not be read at first was made anew and empty once it was found to be lost, or away: what it
 /// knew was given up unasked, and swept from the sound ones.
 #[test]
@@ -240,23 +318,12 @@ fn a_bucket_that_is_lost_before_it_is_taken_over_is_given_up_only_if_asked_for()
     let report = FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs.clone()));
     assert_eq!(report.unwrap().unread_buckets, [0]);
     let dir = memory_dir().join(BUCKETS[0]);
-    let manifests: Vec<PathBuf> = (many.memory.list(&dir).unwrap().iter())
-        .filter(|name| name.starts_with("MANIFEST"))
-        .map(|name| dir.join(name))
-        .collect();
-    let flip = |fs: &MemoryFileSystem| {
-        for path in &manifests {
-            let (file, mut byte) = (fs.open(path).unwrap(), [0]);
-            file.read_exact_at(&mut byte, 10).unwrap();
-            file.write_all_at(&byte.map(|byte| !byte), 10).unwrap();
-        }
-    };
     let image = many.memory.image();
     for is_away in [false, true] {
         let left = image.crash(CrashMode::KeepAll, 0);
         match is_away {
             true => move_files(&left, &dir, Path::new("/elsewhere")),
-            false => flip(&left),
+            false => flip_manifest(&left),
         }
         let chunks = chunk_count(&left, BUCKETS[1]);
         let given_up = left.image().crash(CrashMode::KeepAll, 0);
@@ -270,7 +337,7 @@ fn a_bucket_that_is_lost_before_it_is_taken_over_is_given_up_only_if_asked_for()
         assert!(chunk_count(&given_up, BUCKETS[1]) < chunks);
         match is_away {
             true => move_files(&left, Path::new("/elsewhere"), &dir),
-            false => flip(&left),
+            false => flip_manifest(&left),
         }
         repair(&left, false).unwrap();
         let store = reopen(&left).unwrap();
