@@ -178,7 +178,7 @@ impl Buckets {
         for slot in &self.slots {
             if let Some(store) = slot.lock().store.take() {
                 self.open_count.fetch_sub(1, Ordering::Relaxed);
-                outcome = outcome.and(store.close());
+                outcome = outcome.and(close_engine_store(&store));
             }
         }
         Ok(outcome?)
@@ -294,6 +294,16 @@ pub(crate) fn open_engine_store(
             Err(lost(what))
         }
         opened => opened.map_err(|error| Error::of_store(error, lost)),
+    }
+}
+
+/// Closes an engine store, with all that was written to it on the disk. What there is no room for as a table is in
+/// its journal, where the next opening finds it.
+pub(crate) fn close_engine_store(store: &Store) -> tallybook::Result<()> {
+    let synced = store.sync();
+    match store.close() {
+        Err(tallybook::Error::NoSpace { .. }) => synced,
+        closed => synced.and(closed),
     }
 }
 

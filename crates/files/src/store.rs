@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use tallybook::vfs::{self, FileSystem, JoinHandle, Priority};
 use tallybook::{Durability, ResourceOptions, Resources, Store, WriteBatch};
 
-use crate::buckets::{Buckets, catalogue_options, open_engine_store};
+use crate::buckets::{Buckets, catalogue_options, close_engine_store, open_engine_store};
 use crate::compacting::compact_due;
 use crate::core::{
     Core, Unswept, decode_known_shares, holding_nothing, undecodable, unknown_buckets,
@@ -82,7 +82,7 @@ impl Handle {
             // After all that it stands for. A failure costs the next opening a sweep.
             let _ = core.catalogue.put(&[key_layout::SWEPT], &[1]);
         }
-        let catalogue = core.catalogue.close();
+        let catalogue = close_engine_store(&core.catalogue);
         *core.lock.lock() = None;
         buckets.and(Ok(catalogue?))
     }

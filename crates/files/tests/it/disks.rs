@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tallybook::vfs::faulty::{Fault, FaultyFileSystem};
 use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem};
 use tallybook_files::{
-    CreateOptions, Error, FileStore, OpenOptions, ReadOptions, RepairOptions, RepairReport, Result,
-    VerifyOptions, VerifyReport, WriteOptions,
+    CreateOptions, Durability, Error, FileStore, OpenOptions, ReadOptions, RepairOptions,
+    RepairReport, Result, VerifyOptions, VerifyReport, WriteOptions,
 };
 
 use crate::failing_bucket::{in_bucket_0, move_files, name_in, two_buckets};
@@ -261,4 +261,25 @@ fn a_bucket_that_may_not_be_opened_ends_a_repair() {
     fs.fail_at(0, Fault::kind(ErrorKind::PermissionDenied).only(in_bucket_0).sticky());
     let refused = FileStore::repair_with(memory_dir(), RepairOptions::default(), inline(fs));
     assert!(matches!(&refused, Err(Error::Engine(_))), "{refused:?}");
+}
+
+fn creates_table(operation: &str, path: &Path) -> bool {
+    operation == "create" && path.extension().is_some_and(|extension| extension == "sst")
+}
+
+/// What unlinked a file on a full disk was done, and told that it had failed.
+#[test]
+fn a_store_is_closed_where_its_disk_has_no_room_for_a_table() {
+    let memory = MemoryFileSystem::new();
+    let fs = FaultyFileSystem::new(Arc::new(memory.clone()));
+    let options = OpenOptions { durability: Durability::Os, ..OpenOptions::default() };
+    let resources = inline(fs.clone());
+    let store = FileStore::create_with(memory_dir(), two_buckets(), options, resources).unwrap();
+    let name = name_in(&store, 0, 0);
+    write(&store, &name, &bytes(1, 3 * CHUNK));
+    fs.fail_at(0, Fault::kind(ErrorKind::StorageFull).only(creates_table).sticky());
+    store.close().unwrap();
+    assert!(fs.fired() > 0);
+    let left = reopen(&memory.image().crash(CrashMode::LoseUnsynced, 0)).unwrap();
+    assert_reads(&left, &name, &bytes(1, 3 * CHUNK));
 }
