@@ -4,8 +4,6 @@
 //!    Behind a block that can't be read it goes on with the next.
 //! 2. Count the names of each content and the bytes in each bucket, and drop contents without a name.
 //! 3. Note the buckets of which not all could be read: the catalogue may not know files of theirs.
-//!
-//! Where that can't be done, as with a bucket of a newer format, nothing of the catalogue is left.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -54,26 +52,6 @@ pub(crate) fn rebuild(
     resources: &Arc<Resources>,
 ) -> Result<Rebuilt> {
     check_roots(buckets, superblock)?;
-    let is_new = match resources.fs.list(path) {
-        Ok(names) => names.is_empty(),
-        Err(error) => error.kind() == ErrorKind::NotFound,
-    };
-    let rebuilt = rebuild_in(path, buckets, superblock, options, resources);
-    if rebuilt.is_err() && is_new {
-        // Each try would leave another one. What can't be removed is in nobody's way.
-        let names = resources.fs.list(path).unwrap_or_default();
-        names.iter().for_each(|name| drop(resources.fs.remove(&path.join(name))));
-    }
-    rebuilt
-}
-
-fn rebuild_in(
-    path: &Path,
-    buckets: &Buckets,
-    superblock: &Superblock,
-    options: &OpenOptions,
-    resources: &Arc<Resources>,
-) -> Result<Rebuilt> {
     let catalogue = Store::open_with(
         path,
         Options { error_if_exists: true, ..catalogue_options(options) },

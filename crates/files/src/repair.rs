@@ -11,6 +11,8 @@
 //! 4. Open the store. Of buckets that could not be read through when an earlier repair made the catalogue, take
 //!    over what can be read now.
 //! 5. Verify everything, and unlink damaged files if asked to.
+//!
+//! A repair that fails before 3 leaves nothing of what it made; one that fails after tells of it all the same.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,6 +60,8 @@ pub struct RepairReport {
     pub unread_buckets: Vec<u8>,
     /// What the verification afterwards found: files that are damaged or, if asked for, were unlinked.
     pub verified: VerifyReport,
+    /// What kept it from coming to its end, as a disk that fails: another repair is needed.
+    pub unfinished: Option<String>,
 }
 
 impl FileStore {
@@ -83,22 +87,54 @@ impl FileStore {
 
 fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Result<RepairReport> {
     let open_options = OpenOptions { background: false, ..OpenOptions::default() };
+    let mut made = Vec::new();
+    let anew = make_anew(dir, options, &open_options, resources, &mut made);
+    let (mut report, repaired) = anew.inspect_err(|_| {
+        // Each try would leave others. What can't be removed is in nobody's way.
+        made.iter().for_each(|path| clear(&*resources.fs, path));
+    })?;
+    // From here on the description may name what was made.
+    match finish(dir, repaired, options, open_options, resources, &mut report) {
+        // The next repair would find nothing of it to tell.
+        Err(error) if report != RepairReport::default() => {
+            report.unfinished = Some(error.to_string());
+        }
+        finished => finished?,
+    }
+    Ok(report)
+}
+
+/// Makes anew what is lost, in directories that it tells of in `made`; answers what that is, and the description
+/// that names them.
+///
+/// The stores are let go as they are: what was written to them is in their journals, and their disks may have no
+/// room for tables.
+fn make_anew(
+    dir: &Path,
+    options: &RepairOptions,
+    open_options: &OpenOptions,
+    resources: &Arc<Resources>,
+    made: &mut Vec<PathBuf>,
+) -> Result<(RepairReport, Superblock)> {
     let superblock = Superblock::read(&*resources.fs, dir)?;
     let mut report = RepairReport::default();
     let mut repaired = superblock.clone();
-    repaired.changes += 1;
+    repaired.changes = repaired.changes.saturating_add(1);
     let buckets =
         Buckets::new(dir.to_owned(), superblock.clone(), open_options.clone(), resources.clone());
-    let catalogue = match check_catalogue(dir, &superblock, &open_options, resources) {
+    let catalogue = match check_catalogue(dir, &superblock, open_options, resources) {
         Ok(catalogue) => catalogue,
         Err(Error::CatalogueLost { .. }) => {
             report.old_catalogue = Some(superblock.catalogue_dir(dir));
-            repaired.catalogue_generation += 1;
-            while !is_free(&*resources.fs, &repaired.catalogue_dir(dir))? {
-                repaired.catalogue_generation += 1;
-            }
-            let path = repaired.catalogue_dir(dir);
-            let rebuilt = rebuild(&path, &buckets, &superblock, &open_options, resources)?;
+            let path = loop {
+                repaired.catalogue_generation = repaired.catalogue_generation.wrapping_add(1);
+                let path = repaired.catalogue_dir(dir);
+                if is_free(&*resources.fs, &path)? {
+                    break path;
+                }
+            };
+            made.push(path.clone());
+            let rebuilt = rebuild(&path, &buckets, &superblock, open_options, resources)?;
             (report.absent_buckets, report.unread_buckets) = (rebuilt.absent, rebuilt.unread);
             rebuilt.catalogue
         }
@@ -106,7 +142,6 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     };
     let existing = existing_buckets(&catalogue)?;
     let unknown = unknown_buckets(&catalogue, &superblock)?;
-    catalogue.close()?;
     // One that a file has chunks in was made, and is lost.
     report.absent_buckets.retain(|bucket| !existing.contains(bucket));
     for bucket in existing {
@@ -130,13 +165,25 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     for &bucket in lost.chain(&report.absent_buckets) {
         raise_generation(&*resources.fs, dir, &mut repaired, bucket)?;
     }
-    buckets.close_all()?;
     let anew =
         Buckets::new(dir.to_owned(), repaired.clone(), open_options.clone(), resources.clone());
     for (bucket, _) in &report.old_buckets {
+        made.push(anew.path(*bucket));
         anew.make(*bucket)?;
     }
-    anew.close_all()?;
+    Ok((report, repaired))
+}
+
+/// Has the description name what was made anew, takes over what an earlier repair could not read, and verifies
+/// everything.
+fn finish(
+    dir: &Path,
+    repaired: Superblock,
+    options: &RepairOptions,
+    open_options: OpenOptions,
+    resources: &Arc<Resources>,
+    report: &mut RepairReport,
+) -> Result<()> {
     // Also where nothing was lost: one of the two copies may be.
     repaired.write(&*resources.fs, dir)?;
     let store = FileStore::open_unlocked(dir, repaired, open_options, resources.clone())?;
@@ -152,9 +199,8 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     // What can't be freed now is freed later.
     let _ = store.reap();
     // What can't be read can't be synced.
-    store.sync_except(&report.verified.unread_buckets)?;
-    store.close()?;
-    Ok(report)
+    let synced = store.sync_except(&report.verified.unread_buckets);
+    synced.and(store.close())
 }
 
 /// Takes over what an earlier repair, making the catalogue anew, could not read. What still can't be read stays
@@ -173,10 +219,16 @@ fn take_over_unknown(store: &FileStore, options: &RepairOptions) -> Result<()> {
 /// Whether a directory isn't there, or empty, as a repair that was refused leaves it.
 fn is_free(fs: &dyn FileSystem, path: &Path) -> Result<bool> {
     let is_there = fs.exists(path).map_err(|source| Error::io("look up", path, source))?;
-    Ok(!is_there || fs.is_dir_empty(path).map_err(|source| Error::io("list", path, source))?)
+    Ok(!is_there || fs.is_dir_empty(path).is_ok_and(|is_empty| is_empty))
 }
 
-/// Has a bucket's next directory be one that isn't there.
+/// Removes what was made in a directory that was free.
+fn clear(fs: &dyn FileSystem, path: &Path) {
+    let names = fs.list(path).unwrap_or_default();
+    names.iter().for_each(|name| drop(fs.remove(&path.join(name))));
+}
+
+/// Has a bucket's next directory be one that is free.
 fn raise_generation(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -186,8 +238,7 @@ fn raise_generation(
     loop {
         let generation = &mut superblock.bucket_generations[usize::from(bucket)];
         *generation = generation.wrapping_add(1);
-        let path = superblock.bucket_dir(dir, bucket);
-        if !fs.exists(&path).map_err(|source| Error::io("look up", &path, source))? {
+        if is_free(fs, &superblock.bucket_dir(dir, bucket))? {
             return Ok(());
         }
     }

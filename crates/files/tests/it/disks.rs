@@ -263,8 +263,44 @@ fn a_bucket_that_may_not_be_opened_ends_a_repair() {
     assert!(matches!(&refused, Err(Error::Engine(_))), "{refused:?}");
 }
 
+fn is_made(fs: &MemoryFileSystem, name: &str) -> bool {
+    fs.exists(&memory_dir().join(name)).unwrap()
+}
+
 fn creates_table(operation: &str, path: &Path) -> bool {
     operation == "create" && path.extension().is_some_and(|extension| extension == "sst")
+}
+
+/// Whoever closes a store flushes it. After a kill a disk that had no room for a table ended the repair when all of
+/// it was done: nothing was told of what had been made anew, and each try left another catalogue.
+#[test]
+fn a_disk_without_room_for_a_table_keeps_nothing_from_being_repaired() {
+    let places: [fn(&str, &Path) -> bool; 2] = [
+        |operation, path| creates_table(operation, path) && in_bucket_0(operation, path),
+        |operation, path| creates_table(operation, path) && !in_bucket_0(operation, path),
+    ];
+    for (place, is_catalogue_lost) in
+        places.into_iter().flat_map(|place| [(place, false), (place, true)])
+    {
+        let memory = MemoryFileSystem::new();
+        let store = in_memory(&memory, two_buckets());
+        let names = [0, 1].map(|bucket| name_in(&store, bucket, 0));
+        names.iter().for_each(|name| drop(write(&store, name, b"file")));
+        let left = memory.image().crash(CrashMode::KeepAll, 0);
+        if is_catalogue_lost {
+            lose_catalogue(&left);
+        }
+        let fs = FaultyFileSystem::new(Arc::new(left.clone()));
+        fs.fail_at(0, Fault::kind(ErrorKind::StorageFull).only(place).sticky());
+        let options = RepairOptions::default();
+        let report = FileStore::repair_with(memory_dir(), options, inline(fs.clone())).unwrap();
+        assert!(fs.fired() > 0);
+        assert_eq!((report.old_catalogue.is_some(), report.unfinished), (is_catalogue_lost, None));
+        assert_eq!((report.old_buckets, report.unread_buckets), (vec![], vec![]));
+        // What is closed is on the disk.
+        let store = reopen(&left.image().crash(CrashMode::LoseUnsynced, 0)).unwrap();
+        names.iter().for_each(|name| assert_reads(&store, name, b"file"));
+    }
 }
 
 /// What unlinked a file on a full disk was done, and told that it had failed.
@@ -282,4 +318,56 @@ fn a_store_is_closed_where_its_disk_has_no_room_for_a_table() {
     assert!(fs.fired() > 0);
     let left = reopen(&memory.image().crash(CrashMode::LoseUnsynced, 0)).unwrap();
     assert_reads(&left, &name, &bytes(1, 3 * CHUNK));
+}
+
+/// What was made anew before a repair was refused stayed, beside that of each try. Behind the description a failure
+/// took the report away, and the next repair had nothing of it to tell.
+#[test]
+fn a_repair_that_fails_leaves_nothing_or_tells_what_it_made() {
+    let memory = MemoryFileSystem::new();
+    let cap = 2 * CHUNK as u64;
+    let store = in_memory(&memory, CreateOptions { bucket_cap_bytes: cap, ..two_buckets() });
+    // The second bucket is lost, and known by the file that goes on in it.
+    let name = name_in(&store, 0, 0);
+    write(&store, &name, &bytes(1, 3 * CHUNK));
+    store.close().unwrap();
+    drop(store);
+    let elsewhere = Path::new("/elsewhere");
+    move_files(&memory, &memory_dir().join("buckets/001-000001"), elsewhere);
+    let image = memory.image();
+    let anew = ["catalogue-000002", "catalogue-000003", "buckets/001-000002", "buckets/001-000003"];
+    let (mut refused, mut unfinished) = (0, 0);
+    for is_catalogue_lost in [false, true] {
+        for ordinal in (1..).step_by(3) {
+            let left = image.crash(CrashMode::KeepAll, 0);
+            if is_catalogue_lost {
+                lose_catalogue(&left);
+            }
+            let fs = FaultyFileSystem::new(Arc::new(left.clone()));
+            fs.fail_at(ordinal, Fault::errno(EIO));
+            let options = RepairOptions::default();
+            let first = FileStore::repair_with(memory_dir(), options, inline(fs.clone()));
+            let Some(fired) = fs.last_fired() else { break };
+            let report = match first {
+                Ok(report) => {
+                    unfinished += u32::from(report.unfinished.is_some());
+                    report
+                }
+                Err(_) => {
+                    let files = |name| left.list(&memory_dir().join(name)).unwrap_or_default();
+                    let made: Vec<String> = anew.into_iter().flat_map(files).collect();
+                    assert_eq!(made, Vec::<String>::new(), "{fired:?}");
+                    refused += 1;
+                    let report = repair(&left).unwrap();
+                    assert!(!anew.iter().any(|name| name.ends_with('3') && is_made(&left, name)));
+                    report
+                }
+            };
+            assert_eq!(report.old_catalogue.is_some(), is_catalogue_lost, "{fired:?}");
+            let old: Vec<u8> = report.old_buckets.iter().map(|(bucket, _)| *bucket).collect();
+            assert_eq!(old, [1], "{fired:?}");
+            assert_eq!(repair(&left).unwrap().unfinished, None);
+        }
+    }
+    assert!(refused > 10 && unfinished > 10, "{refused} refused, {unfinished} unfinished");
 }

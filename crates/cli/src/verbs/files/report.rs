@@ -151,6 +151,7 @@ pub(super) fn repaired(report: &RepairReport) -> Value {
         "absent_buckets": report.absent_buckets,
         "unread_buckets": report.unread_buckets,
         "verified": verified(&report.verified),
+        "unfinished": report.unfinished,
     })
 }
 
@@ -170,7 +171,11 @@ pub(super) fn write_repaired(out: &mut Output, report: &RepairReport) -> io::Res
     for bucket in &report.unread_buckets {
         writeln!(out, "bucket {bucket} could not be read through: files of it may be missing")?;
     }
-    write_verified(out, &report.verified)
+    // A repair that didn't come to its end may not have come to that.
+    match report.verified.is_complete {
+        true => write_verified(out, &report.verified),
+        false => Ok(()),
+    }
 }
 
 pub(super) fn imported(report: &ImportReport) -> Value {
