@@ -171,6 +171,10 @@ impl Core {
             check_condition(options.condition, old.as_ref().map(|old| old.version))?;
             let changes_nothing = options.attributes.is_none() && options.unlinks.is_none();
             if from == to && changes_nothing {
+                drop(change);
+                drop(held);
+                // Who wrote it may still wait for the sync, or have been told that it failed.
+                self.finish(durability, &[&bucket])?;
                 return Ok(Ok(source.stat(to)));
             }
             let record = FileRecord {

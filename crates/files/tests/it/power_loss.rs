@@ -560,6 +560,39 @@ fn a_name_that_is_gone_is_told_when_that_is_durable() {
     assert!(unlink(None).is_err());
 }
 
+/// A name that was given to what has it was acknowledged at `Sync` with nothing synced but the bytes: after a power
+/// loss it was gone.
+#[test]
+fn a_name_that_stays_is_told_when_it_is_durable() {
+    type Give = fn(&FileStore) -> Result<Stat, Error>;
+    let gives: [Give; 2] = [
+        |store| store.copy("file", "file", copy_at_sync()),
+        |store| store.rename("file", "file", copy_at_sync()),
+    ];
+    for give in gives {
+        let memory = MemoryFileSystem::new();
+        let fs = FaultyFileSystem::new(Arc::new(memory.clone()));
+        let options = OpenOptions { durability: Durability::Sync, ..OpenOptions::default() };
+        let store = FileStore::create_with(memory_dir(), one_bucket(), options, inline(fs.clone()))
+            .unwrap();
+        let is_there = || {
+            let left = reopen(&memory.image().crash(CrashMode::LoseUnsynced, 0)).unwrap();
+            left.stat("file").unwrap().is_some()
+        };
+        // As while another waits for its sync.
+        write_at(&store, Durability::Os, "file", b"bytes");
+        assert!(!is_there());
+        let of_catalogue = |_: &str, path: &Path| path.starts_with("/files/catalogue-000001");
+        let stat = give(&store).unwrap();
+        assert_eq!(Some(stat), store.stat("file").unwrap());
+        assert!(is_there());
+        store.unlink("file", UnlinkOptions::default()).unwrap();
+        write_at(&store, Durability::Os, "file", b"bytes");
+        fs.fail_at(0, Fault::errno(28).class(OperationClass::Syncs).only(of_catalogue).sticky());
+        assert!(give(&store).is_err() && !is_there());
+    }
+}
+
 /// What a file was made of is told by another name, which goes in the step that makes it.
 #[test]
 fn a_name_is_given_and_another_unlinked_in_one_step() {
