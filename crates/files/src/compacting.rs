@@ -17,30 +17,36 @@ pub(crate) fn compact_due(core: &Core) -> Result<()> {
 }
 
 /// Compacts one of the buckets that are to be, if there is any. Until that is done, the catalogue says that it is
-/// to be; one that fails is tried again once more was freed in it.
+/// to be.
 pub(crate) fn compact_next(core: &Core) -> Option<Result<()>> {
     let mut turn = core.compacting.lock();
-    let (bucket, freed) = {
-        let figures = core.figures.lock();
-        let bucket = figures.compaction_due(*turn)?;
-        (bucket, figures.buckets[usize::from(bucket)].freed)
-    };
+    // Whoever closes the store waits for one at most.
+    core.check_open().ok()?;
+    let bucket = core.figures.lock().compaction_due(*turn, core.now_ns())?;
     // One that fails, or in which much is freed all the time, keeps none of the others waiting.
     *turn = bucket.wrapping_add(1);
+    Some(compact_and_note(core, bucket))
+}
+
+/// Compacts a bucket, and notes how that went. Requires: the caller holds `compacting`.
+fn compact_and_note(core: &Core, bucket: u8) -> Result<()> {
+    let freed = core.figures.lock().buckets[usize::from(bucket)].freed;
     let compacted = compact(core, bucket);
     let mut figures = core.figures.lock();
-    if compacted.is_ok() {
-        figures.compacted(bucket, freed);
-        core.write_figures(&mut figures);
-    } else {
-        figures.compacted_in_vain(bucket, freed);
+    match compacted {
+        // All the rest is done, and what is damaged stays so: another time would give back no more.
+        Ok(None | Some(tallybook::Error::Corruption { .. })) => {
+            figures.compacted(bucket, freed);
+            core.write_figures(&mut figures);
+        }
+        // What the disk didn't read may be read another time.
+        _ => figures.compacted_in_vain(bucket, freed, core.now_ns()),
     }
-    Some(match compacted {
-        // All the rest is done: another time would give back no more.
+    match compacted {
         Ok(damage) => damage.map_or(Ok(()), |error| Err(error.into())),
         Err(error) if error.is_put_off() => Ok(()),
         Err(error) => Err(error),
-    })
+    }
 }
 
 /// Compacts a bucket; answers what it went past because it can't be read, if there is any.
@@ -95,6 +101,7 @@ mod tests {
     /// unlinked.
     struct Place {
         fs: FaultyFileSystem,
+        clock: Arc<ManualClock>,
         resources: Arc<Resources>,
     }
 
@@ -102,7 +109,8 @@ mod tests {
         fn new() -> (Place, FileStore) {
             let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
             let clock = Arc::new(ManualClock::at_ms(1_000_000));
-            let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
+            let resources =
+                Resources::inline(resource_options(), Arc::new(fs.clone()), clock.clone());
             let create = CreateOptions {
                 bucket_count: 1,
                 chunk_bytes: CHUNK as u32,
@@ -114,7 +122,7 @@ mod tests {
                 write(&store, number);
             }
             fs.fail_at(0, Fault::errno(5).class(OperationClass::Writes).only(call_before_table));
-            (Place { fs, resources }, store)
+            (Place { fs, clock, resources }, store)
         }
 
         fn open(&self) -> FileStore {
@@ -239,24 +247,55 @@ mod tests {
         assert!(matches!(store.read("100"), Err(Error::Damaged { .. })));
     }
 
-    /// A table that could not be read when the bucket's memtable had been written to it counted as damage that had
-    /// been gone past: the bucket was not compacted, and nothing asked for that again.
+    /// A table that could not be read once counted as damage that had been gone past: the bucket was not compacted, and
+    /// nothing asked for that again.
     #[test]
     fn a_compaction_that_ends_early_is_done_again() {
+        let is_read = |_: &str, path: &Path| is_table(path);
+        let (mut skipped, mut ended_early) = (0, 0);
+        loop {
+            let (place, store) = Place::new();
+            // With a table that a merge has to read.
+            store.close().unwrap();
+            drop(store);
+            let store = place.open();
+            let before = place.bytes();
+            let is_compacted = || place.bytes() < before / 4 * 3;
+            unlink_two_thirds(&store);
+            let from = place.fs.operation_count() + skipped;
+            place.fs.fail_at(from, Fault::errno(5).class(OperationClass::Reads).only(is_read));
+            let reaped = store.reap();
+            let Some(fired) = place.fs.last_fired() else { break };
+            skipped += fired.ordinal + 1 - from;
+            assert!(noted(&store).is_some() || is_compacted(), "{fired:?}: {reaped:?}");
+            ended_early += u32::from(!is_compacted());
+            place.clock.advance(Duration::from_secs(300));
+            store.reap().unwrap();
+            assert!(is_compacted(), "{fired:?}: {} of {before} are left", place.bytes());
+            assert_eq!(noted(&store), None);
+        }
+        assert!(ended_early > 1, "{ended_early}");
+    }
+
+    /// Each further byte had it tried again, and where none was freed nothing did.
+    #[test]
+    fn a_compaction_that_fails_is_tried_again_in_time() {
         let (place, store) = Place::new();
         let before = place.bytes();
         unlink_two_thirds(&store);
-        let is_read = |_: &str, path: &Path| is_table(path);
-        place.fs.fail_at(0, Fault::errno(5).class(OperationClass::Reads).only(is_read));
-        let reaped = store.reap();
-        assert!(
-            matches!(&reaped, Err(Error::Engine(error)) if error.is_damage()),
-            "the compaction meets the fault: {reaped:?}"
-        );
-        assert_eq!(place.fs.fired(), 1);
-        assert!(noted(&store).is_some());
+        let makes_table = |operation: &str, path: &Path| operation == "create" && is_table(path);
+        let full = Fault::errno(28).class(OperationClass::Writes).only(makes_table);
+        place.fs.fail_at(0, full.sticky());
+        assert!(store.reap().is_err());
+        let fired = place.fs.fired();
         unlink(&store, 4);
         store.reap().unwrap();
+        assert_eq!(place.fs.fired(), fired, "it is tried again at once");
+        assert!(noted(&store).is_some());
+        place.fs.clear();
+        assert!(compact_next(store.core()).is_none());
+        place.clock.advance(Duration::from_secs(300));
+        assert!(matches!(compact_next(store.core()), Some(Ok(()))));
         assert!(place.bytes() < before / 4 * 3, "{} of {before} are left", place.bytes());
         assert_eq!(noted(&store), None);
     }
@@ -273,21 +312,22 @@ mod tests {
         (0..20).for_each(|number| write(&store, number));
         let core = store.core();
         let free = |bucket, bytes| core.figures.lock().count_freed(bucket, bytes);
-        let is_due = |bucket: u8| core.figures.lock().compaction_due(bucket) == Some(bucket);
+        let due = |from: u8| core.figures.lock().compaction_due(from, core.now_ns());
+        let is_due = |bucket: u8| due(bucket) == Some(bucket);
         free(0, 1 << 30);
         free(1, 1 << 30);
         let fails = |operation: &str, path: &Path| operation == "create" && is_table(path);
         fs.fail_at(0, Fault::errno(28).class(OperationClass::Writes).only(fails).sticky());
         for _ in 0..4 {
-            free(0, 1);
+            free(0, 8 << 20);
             assert!(is_due(0));
             let _ = compact_next(core);
         }
         assert!(fs.fired() >= 2, "it is tried in its turn");
         assert!(!is_due(1));
         fs.clear();
-        free(0, 1);
+        free(0, 8 << 20);
         compact_due(core).unwrap();
-        assert_eq!(core.figures.lock().compaction_due(0), None);
+        assert_eq!(due(0), None);
     }
 }

@@ -201,6 +201,11 @@ impl Core {
         self.resources.clock.now_ms()
     }
 
+    /// The reading of a clock that nobody sets.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.resources.clock.steady_ns()
+    }
+
     pub(crate) fn durability(&self, asked: Option<Durability>) -> Durability {
         asked.unwrap_or(self.options.durability)
     }

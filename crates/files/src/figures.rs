@@ -18,6 +18,9 @@ pub(crate) const NUMBER_READ_MAX: u64 = 1 << 61;
 /// A bucket is compacted when so many bytes were freed in it and a quarter of what is live.
 const COMPACT_BYTES_MIN: u64 = 8 << 20;
 
+/// How long a compaction that failed stands in the way of the next.
+const IN_VAIN_FOR_NS: u64 = 300_000_000_000;
+
 /// Counters of one bucket.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BucketFigures {
@@ -31,8 +34,9 @@ pub(crate) struct BucketFigures {
     pub(crate) reserved: u64,
     /// Bytes freed since the bucket was compacted.
     pub(crate) freed: u64,
-    /// How much that was when a compaction failed last: none is due before it is more.
-    freed_in_vain: u64,
+    /// How much that was when a compaction failed last, and the clock reading: for a while none is due before as
+    /// much again is freed as makes one due.
+    in_vain: Option<(u64, u64)>,
     changed: bool,
     freed_changed: bool,
 }
@@ -44,8 +48,15 @@ impl BucketFigures {
     }
 
     /// Whether a compaction would give back so much that it is worth what it takes.
-    fn is_compaction_due(&self) -> bool {
-        self.freed >= COMPACT_BYTES_MIN.max(self.live / 4) && self.freed > self.freed_in_vain
+    fn is_compaction_due(&self, now_ns: u64) -> bool {
+        self.freed_anew(now_ns) >= COMPACT_BYTES_MIN.max(self.live / 4)
+    }
+
+    /// Bytes freed since the bucket was compacted, or that failed.
+    pub(crate) fn freed_anew(&self, now_ns: u64) -> u64 {
+        let is_recent = |at_ns: u64| now_ns.saturating_sub(at_ns) < IN_VAIN_FOR_NS;
+        let in_vain = self.in_vain.filter(|(_, at_ns)| is_recent(*at_ns));
+        self.freed.saturating_sub(in_vain.map_or(0, |(bytes, _)| bytes))
     }
 }
 
@@ -149,9 +160,10 @@ impl Figures {
     }
 
     /// The first bucket that is to be compacted, from this one on and round to it.
-    pub(crate) fn compaction_due(&self, from: u8) -> Option<u8> {
+    pub(crate) fn compaction_due(&self, from: u8, now_ns: u64) -> Option<u8> {
         let figures = |bucket: u8| self.buckets.get(usize::from(bucket));
-        let is_due = |bucket: &u8| figures(*bucket).is_some_and(BucketFigures::is_compaction_due);
+        let is_due =
+            |bucket: &u8| figures(*bucket).is_some_and(|figures| figures.is_compaction_due(now_ns));
         (from..=u8::MAX).chain(0..from).find(is_due)
     }
 
@@ -159,13 +171,13 @@ impl Figures {
     pub(crate) fn compacted(&mut self, bucket: u8, bytes: u64) {
         let figures = &mut self.buckets[usize::from(bucket)];
         take(&mut figures.freed, bytes);
-        figures.freed_in_vain = 0;
+        figures.in_vain = None;
         figures.freed_changed = true;
     }
 
     /// Notes that a compaction failed, which was to give back so many bytes. The next opening tries again, too.
-    pub(crate) fn compacted_in_vain(&mut self, bucket: u8, bytes: u64) {
-        self.buckets[usize::from(bucket)].freed_in_vain = bytes;
+    pub(crate) fn compacted_in_vain(&mut self, bucket: u8, bytes: u64, now_ns: u64) {
+        self.buckets[usize::from(bucket)].in_vain = Some((bytes, now_ns));
     }
 
     /// The counters as the catalogue's keys say; `None` where one doesn't decode.
