@@ -2,10 +2,24 @@
 //! their journals are collected.
 //!
 //! How much was freed is in the catalogue until that is done, whoever closes the store. A compaction may take
-//! minutes, and nobody who needs room waits for it: the counters tell what is free before it is.
+//! minutes, and has a thread of its own: nobody who needs room waits for it, since the counters tell what is free
+//! before it is.
+
+use std::time::Duration;
 
 use crate::core::Core;
 use crate::error::Result;
+
+/// How often the thread looks for buckets that are to be compacted.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Compacts the buckets that are to be, until the store is closed. What is damaged is told of by verifications.
+pub(crate) fn run(core: &Core) {
+    while core.check_open().is_ok() {
+        core.wait_for_close(LOOK_EVERY);
+        while compact_next(core).is_some() {}
+    }
+}
 
 /// Compacts the buckets in which much was freed since they were; answers what the first said that failed.
 pub(crate) fn compact_due(core: &Core) -> Result<()> {
@@ -66,7 +80,9 @@ mod tests {
     use std::time::Duration;
 
     use tallybook::vfs::faulty::{Fault, OperationClass};
-    use tallybook::vfs::{FaultyFileSystem, FileSystem, ManualClock, MemoryFileSystem};
+    use tallybook::vfs::{
+        FaultyFileSystem, FileSystem, ManualClock, MemoryFileSystem, SystemClock,
+    };
     use tallybook::{Durability, Resources};
 
     use super::{compact_due, compact_next};
@@ -298,6 +314,26 @@ mod tests {
         assert!(matches!(compact_next(store.core()), Some(Ok(()))));
         assert!(place.bytes() < before / 4 * 3, "{} of {before} are left", place.bytes());
         assert_eq!(noted(&store), None);
+    }
+
+    /// One thread did both: while it compacted a large bucket, minutes, what was unlinked in any took up its room.
+    #[test]
+    fn what_is_unlinked_is_freed_while_a_bucket_is_compacted() {
+        let (fs, clock) = (Arc::new(MemoryFileSystem::new()), Arc::new(SystemClock::default()));
+        let resources = Resources::with(resource_options(), fs, clock).unwrap();
+        let create = CreateOptions { bucket_count: 2, ..CreateOptions::default() };
+        let store = FileStore::create_with("/files", create, options(), resources).unwrap();
+        // As with a bucket in hand. The threads look once a second.
+        let compacting = store.core().compacting.lock();
+        thread::sleep(Duration::from_millis(1500));
+        write(&store, 1);
+        unlink(&store, 1);
+        let is_freed = (0..2000).any(|_| {
+            thread::sleep(Duration::from_millis(10));
+            store.totals().dead_bytes == 0
+        });
+        drop(compacting);
+        assert!(is_freed);
     }
 
     /// The bucket with the lowest number was always the first: where something was freed in it all the time, and its

@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
@@ -192,9 +193,17 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a thread of the store does what is due.
-    pub(crate) fn has_thread(&self) -> bool {
+    /// Whether threads of the store do what is due.
+    pub(crate) fn has_threads(&self) -> bool {
         self.options.background && !self.resources.is_inline()
+    }
+
+    /// Waits so long, or until the store is being closed.
+    pub(crate) fn wait_for_close(&self, time: Duration) {
+        let mut closing = self.closing.lock();
+        if self.check_open().is_ok() {
+            self.close_signal.wait_for(&mut closing, time);
+        }
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

@@ -80,8 +80,8 @@ pub struct OpenOptions {
     /// Bytes of a journal segment at first, of which a store of its own has a few. 4 KiB to 1 GiB;
     /// default: 1 MiB in the catalogue, 8 chunks in a bucket (1 to 4 MiB).
     pub segment_bytes_min: Option<u64>,
-    /// Free space, sweep buckets and close idle ones in the background. Default true; else
-    /// `FileStore::reap` frees and sweeps.
+    /// Free space, sweep and compact buckets and close idle ones in the background. Default true; else
+    /// `FileStore::reap` frees, sweeps and compacts.
     pub background: bool,
 }
 

@@ -9,13 +9,12 @@
 //!    a name; contents that are being read wait.
 //! 5. Sync the buckets, then take the notes and the dead bytes out of the catalogue in one batch.
 //!
-//! No pass waits for the compactions that follow from it.
+//! No pass waits for the compactions that follow from it, which are another thread's.
 //!
 //! A bucket that fails keeps its own notes waiting, and nobody else's; what it said is what the pass answers,
 //! once it has done all that it could.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use tallybook::{ScanOptions, Snapshot, WriteBatch};
 
 use crate::buckets::Bucket;
 use crate::change::decode_place;
-use crate::compacting::{compact_due, compact_next};
+use crate::compacting::compact_due;
 use crate::core::{Core, decode_known_shares, undecodable};
 use crate::error::{Error, Result};
 use crate::key_layout;
@@ -92,11 +91,11 @@ pub(crate) fn reap(core: &Core) -> Result<Reaped> {
     given_up.map(|()| reaped)
 }
 
-/// Frees everything that is due, for a writer that needs room. Where no thread does it, the buckets are compacted,
+/// Frees everything that is due, for a writer that needs room. Where no thread does that, the buckets are compacted,
 /// too, or the disk would fill with what is dead.
 pub(crate) fn reap_for_room(core: &Core) -> Result<()> {
     let reaped = reap(core).map(drop);
-    if !core.has_thread() {
+    if !core.has_threads() {
         // By the counters there is room, whatever comes of it.
         let _ = compact_due(core);
     }
@@ -349,16 +348,9 @@ fn decode_note<'a>(core: &Core, note: &[u8], place: &'a [u8]) -> Result<(u64, u8
     }
 }
 
-/// Frees space, sweeps the buckets if the opening found that due, compacts them, and closes idle ones, until the
-/// store is closed.
-pub(crate) fn run(core: &Arc<Core>) {
+/// Frees space, sweeps the buckets if the opening found that due, and closes idle ones, until the store is closed.
+pub(crate) fn run(core: &Core) {
     let is_closed = || core.is_closed.load(Ordering::Acquire);
-    let wait = |time| {
-        let mut closing = core.closing.lock();
-        if !is_closed() {
-            core.close_signal.wait_for(&mut closing, time);
-        }
-    };
     loop {
         let is_due = {
             let mut due = core.reap_due.lock();
@@ -369,22 +361,16 @@ pub(crate) fn run(core: &Arc<Core>) {
         };
         if is_due || !core.put_entries.lock().is_empty() {
             // What follows soon is done along with it.
-            wait(GATHER);
+            core.wait_for_close(GATHER);
             if !is_closed() && reap(core).is_err() {
                 // A full disk, or one that failed; who writes is told by his own errors.
-                wait(LOOK_EVERY);
+                core.wait_for_close(LOOK_EVERY);
                 core.note_reap_due();
             }
         }
         // What is due comes first, but a step at least is taken however much that is.
         while !is_closed() && sweep_step(core) {
-            wait(SWEEP_PAUSE);
-            if *core.reap_due.lock() {
-                break;
-            }
-        }
-        // Likewise. What can't be read is told of by verifications.
-        while !is_closed() && compact_next(core).is_some() {
+            core.wait_for_close(SWEEP_PAUSE);
             if *core.reap_due.lock() {
                 break;
             }

@@ -10,7 +10,7 @@ use tallybook::vfs::{self, FileSystem, JoinHandle, Priority};
 use tallybook::{Durability, ResourceOptions, Resources, Store, WriteBatch};
 
 use crate::buckets::{Buckets, catalogue_options, close_engine_store, open_engine_store};
-use crate::compacting::compact_due;
+use crate::compacting::{self, compact_due};
 use crate::core::{
     Core, Unswept, decode_known_shares, holding_nothing, undecodable, unknown_buckets,
 };
@@ -41,11 +41,11 @@ pub struct FileStore {
     handle: Arc<Handle>,
 }
 
-/// What the clones share; the thread holds only the core.
+/// What the clones share; the threads hold only the core.
 #[derive(Debug)]
 struct Handle {
     core: Arc<Core>,
-    thread: Mutex<Option<JoinHandle>>,
+    threads: Mutex<Vec<JoinHandle>>,
     description_problems: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ impl Handle {
             let _closing = core.closing.lock();
             core.close_signal.notify_all();
         }
-        if let Some(thread) = self.thread.lock().take() {
+        for thread in std::mem::take(&mut *self.threads.lock()) {
             let _ = thread.join();
         }
         // Whoever compacts, frees space, sweeps or commits is let finish.
@@ -244,12 +244,14 @@ impl FileStore {
             has_quarantined: AtomicBool::new(has_quarantined),
             lock: Mutex::new(None),
         });
-        let thread = Mutex::new(None);
-        let handle = Arc::new(Handle { core: core.clone(), thread, description_problems });
-        if core.has_thread() {
-            let started = vfs::spawn("tally-files", Priority::Low, move || reaper::run(&core));
+        let threads = Mutex::default();
+        let handle = Arc::new(Handle { core: core.clone(), threads, description_problems });
+        let runs: [fn(&Core); 2] = [reaper::run, compacting::run];
+        for run in runs.into_iter().filter(|_| core.has_threads()) {
+            let core = core.clone();
+            let started = vfs::spawn("tally-files", Priority::Low, move || run(&core));
             let started = started.map_err(|error| Error::io("start a thread for", dir, error))?;
-            *handle.thread.lock() = Some(started);
+            handle.threads.lock().push(started);
         }
         Ok(FileStore { handle })
     }
@@ -376,7 +378,7 @@ impl FileStore {
     }
 
     /// Frees all space that is due, now, and sweeps the buckets if the store was not closed before it was
-    /// opened. The background thread does both by itself, if there is one.
+    /// opened. The background threads do both by themselves, if there are any.
     pub fn reap(&self) -> Result<Reaped> {
         let reaped = reaper::reap(self.core());
         // What fails in one bucket keeps no other from being swept.
