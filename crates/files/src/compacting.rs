@@ -3,7 +3,7 @@
 //!
 //! How much was freed is in the catalogue until that is done, whoever closes the store. A compaction may take
 //! minutes, and has a thread of its own: nobody who needs room waits for it, since the counters tell what is free
-//! before it is.
+//! before it is: but for who finds a disk full that has something to be given back.
 
 use std::time::Duration;
 
@@ -12,6 +12,9 @@ use crate::error::Result;
 
 /// How often the thread looks for buckets that are to be compacted.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The longest that a writer waits for a compaction that another began, as for the engine where that makes no progress.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Compacts the buckets that are to be, until the store is closed. What is damaged is told of by verifications.
 pub(crate) fn run(core: &Core) {
@@ -40,6 +43,18 @@ pub(crate) fn compact_next(core: &Core) -> Option<Result<()>> {
     // One that fails, or in which much is freed all the time, keeps none of the others waiting.
     *turn = bucket.wrapping_add(1);
     Some(compact_and_note(core, bucket))
+}
+
+/// Compacts a bucket whose disk is full, if that may give something back, after what is compacted now; whether it may
+/// have.
+pub(crate) fn compact_for_room(core: &Core, bucket: u8) -> bool {
+    let freed = || core.figures.lock().buckets[usize::from(bucket)].freed_anew(core.now_ns());
+    if freed() == 0 {
+        return false;
+    }
+    let Some(_compacting) = core.compacting.try_lock_for(ROOM_WAIT_MAX) else { return false };
+    // Others who found it full may have had it compacted meanwhile.
+    freed() == 0 || compact_and_note(core, bucket).is_ok()
 }
 
 /// Compacts a bucket, and notes how that went. Requires: the caller holds `compacting`.
@@ -89,6 +104,7 @@ mod tests {
     use crate::error::Error;
     use crate::key_layout;
     use crate::options::{CreateOptions, OpenOptions, UnlinkOptions, WriteOptions};
+    use crate::reaper::reap;
     use crate::record::decode_numbers;
     use crate::store::{FileStore, resource_options};
 
@@ -116,6 +132,7 @@ mod tests {
     /// Where a store of one bucket is, in which every segment is two thirds dead once two of three files are
     /// unlinked.
     struct Place {
+        memory: MemoryFileSystem,
         fs: FaultyFileSystem,
         clock: Arc<ManualClock>,
         resources: Arc<Resources>,
@@ -123,7 +140,8 @@ mod tests {
 
     impl Place {
         fn new() -> (Place, FileStore) {
-            let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+            let memory = MemoryFileSystem::new();
+            let fs = FaultyFileSystem::new(Arc::new(memory.clone()));
             let clock = Arc::new(ManualClock::at_ms(1_000_000));
             let resources =
                 Resources::inline(resource_options(), Arc::new(fs.clone()), clock.clone());
@@ -138,7 +156,7 @@ mod tests {
                 write(&store, number);
             }
             fs.fail_at(0, Fault::errno(5).class(OperationClass::Writes).only(call_before_table));
-            (Place { fs, clock, resources }, store)
+            (Place { memory, fs, clock, resources }, store)
         }
 
         fn open(&self) -> FileStore {
@@ -152,6 +170,14 @@ mod tests {
 
         fn bytes(&self) -> u64 {
             self.files().iter().map(|path| self.fs.open_read(path).unwrap().len().unwrap()).sum()
+        }
+
+        /// Has the disk have so much left.
+        fn leave(&self, bytes: u64) {
+            const LARGE: u64 = 1 << 40;
+            self.memory.set_capacity(Some(LARGE));
+            let left = self.memory.available_bytes(Path::new(BUCKET)).unwrap();
+            self.memory.set_capacity(Some(LARGE - left + bytes));
         }
 
         /// Damages the chunk of a file.
@@ -334,6 +360,26 @@ mod tests {
         });
         drop(compacting);
         assert!(is_freed);
+    }
+
+    /// What was freed counts against no cap, and was still on the disk: who wrote faster than buckets are compacted was
+    /// refused, though there was room.
+    #[test]
+    fn who_finds_the_disk_full_has_what_was_freed_given_back() {
+        let (place, store) = Place::new();
+        unlink_two_thirds(&store);
+        reap(store.core()).unwrap();
+        assert!(noted(&store).is_some());
+        place.leave(3 << 20);
+        let file = vec![7; 10 << 20];
+        store.write("large", &file, WriteOptions::default()).unwrap();
+        assert_eq!(noted(&store), None);
+        assert!(store.read("large").unwrap().unwrap() == file);
+        // Where nothing was freed, nothing is compacted.
+        BEFORE_TABLE.set(Some(Box::new(|| {})));
+        let refused = store.write("larger", &vec![7; 32 << 20], WriteOptions::default());
+        assert!(matches!(refused, Err(Error::Engine(tallybook::Error::NoSpace { .. }))));
+        assert!(BEFORE_TABLE.take().is_some(), "it is compacted again");
     }
 
     /// The bucket with the lowest number was always the first: where something was freed in it all the time, and its

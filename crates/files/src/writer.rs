@@ -14,6 +14,7 @@ use tallybook::Durability;
 
 use crate::buckets::Bucket;
 use crate::change::{Change, check_condition, check_unlinks};
+use crate::compacting::compact_for_room;
 use crate::core::{Core, holding_nothing};
 use crate::digest::{Hashing, emptied_of};
 use crate::error::{Error, Result};
@@ -235,7 +236,14 @@ impl Writer {
         if let Some(hashing) = &mut self.hashing {
             hashing.update(&bytes);
         }
-        store.put(&key_layout::chunk(self.id, self.chunks), &bytes)?;
+        let chunk_key = key_layout::chunk(self.id, self.chunks);
+        match store.put(&chunk_key, &bytes) {
+            // What the counters tell as free may still be on the disk.
+            Err(tallybook::Error::NoSpace { .. }) if compact_for_room(&self.core, bucket) => {
+                store.put(&chunk_key, &bytes)?
+            }
+            put => put?,
+        };
         self.chunks = self.chunks.checked_add(1).ok_or_else(|| {
             Error::InvalidArgument("a file has at most 4,294,967,295 chunks".to_owned())
         })?;
