@@ -47,7 +47,7 @@ pub(crate) struct Core {
     pub(crate) compacting: Mutex<u8>,
     /// Uploads that are over and could not be noted to be freed, with what they reserved.
     pub(crate) given_up: Mutex<Vec<(ContentId, Vec<Share>)>>,
-    /// What the opening found to be swept, and is not yet.
+    /// What the opening found to be swept, and is not yet. Held by whoever sweeps.
     pub(crate) unswept: Mutex<Unswept>,
     /// Buckets of which not all entries could be read when the catalogue was made.
     pub(crate) unknown: Mutex<BTreeMap<u8, KnownFrom>>,

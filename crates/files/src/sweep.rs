@@ -192,13 +192,16 @@ fn is_known(core: &Core, id: ContentId, bucket: u8) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::path::Path;
     use std::sync::Arc;
 
     use tallybook::Resources;
-    use tallybook::vfs::{ManualClock, MemoryFileSystem};
+    use tallybook::vfs::faulty::Fault;
+    use tallybook::vfs::{FaultyFileSystem, ManualClock, MemoryFileSystem};
 
     use super::*;
-    use crate::options::{CreateOptions, OpenOptions, UnlinkOptions, WriteOptions};
+    use crate::options::{CreateOptions, OpenOptions, UnlinkOptions, VerifyOptions, WriteOptions};
     use crate::store::{FileStore, resource_options};
 
     /// A walk shows keys as they were. What the reaper freed since was removed again, told of as an orphan, and
@@ -228,5 +231,45 @@ mod tests {
         bucket.put(&key_layout::chunk(id, 0), b"nobody's").unwrap();
         remove_unknown(core, 0, &bucket, (id, 0), &mut orphans).unwrap();
         assert_eq!((orphans, freed()), (1, before + 8));
+    }
+
+    thread_local! {
+        static CORE: RefCell<Option<Arc<Core>>> = const { RefCell::new(None) };
+        /// Writes to the bucket, and those among them while somebody else might have swept.
+        static WRITES: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+    }
+
+    fn look_at_write(operation: &str, path: &Path) -> bool {
+        let is_write = operation == "write_all_at" && path.starts_with("/files/buckets");
+        CORE.with_borrow(|core| {
+            if let Some(core) = core.as_ref().filter(|_| is_write) {
+                let (all, shared) = WRITES.get();
+                WRITES.set((all + 1, shared + u32::from(!core.unswept.is_locked())));
+            }
+        });
+        false
+    }
+
+    /// A verification and the thread could come to a content that nobody knows at once: both removed it, told of it,
+    /// and counted its bytes as freed.
+    #[test]
+    fn a_verification_sweeps_alone() {
+        let clock = Arc::new(ManualClock::at_ms(1_000_000));
+        let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+        let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
+        let create = CreateOptions { bucket_count: 1, ..CreateOptions::default() };
+        let store =
+            FileStore::create_with("/files", create, OpenOptions::default(), resources).unwrap();
+        store.write("file", b"bytes", WriteOptions::default()).unwrap();
+        let core = store.core().clone();
+        let bucket = core.buckets.get(0).unwrap();
+        bucket.put(&key_layout::chunk(ContentId::new(1 << 40, 7), 0), b"nobody's").unwrap();
+        fs.fail_at(0, Fault::errno(5).only(look_at_write));
+        CORE.set(Some(core));
+        let report = store.verify(VerifyOptions::default(), &mut |_, _| {}).unwrap();
+        CORE.take();
+        assert_eq!(report.orphans, 1);
+        let (all, shared) = WRITES.get();
+        assert!(all > 0 && shared == 0, "{shared} of {all}");
     }
 }

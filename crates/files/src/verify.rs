@@ -254,7 +254,10 @@ impl Verification {
         };
         let store = self.core.buckets.get(bucket);
         let orphans = &mut self.report.orphans;
+        // Others who sweep would find the same, and count it too.
+        let unswept = self.core.unswept.lock();
         let swept = store.and_then(|store| sweep(&self.core, bucket, &store, from, orphans));
+        drop(unswept);
         let (next, is_whole) = match swept {
             Ok(swept) => (swept.next, swept.is_whole),
             Err(Error::BucketLost { .. }) => {
