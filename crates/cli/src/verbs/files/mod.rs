@@ -81,11 +81,11 @@ fn opened(dir: &Path, store: tallybook_files::Result<FileStore>) -> anyhow::Resu
     Ok(store)
 }
 
-/// Frees what the command unlinked, and closes the store. What the command did is done, whether or not space
+/// Frees what the command unlinked, and closes the store. What the command did is done, whether or not all space
 /// can be given back now.
 fn finish(store: &FileStore) -> anyhow::Result<Exit> {
     if let Err(error) = store.reap() {
-        say(format_args!("tallybook: space could not be given back: {error}"));
+        say(format_args!("tallybook: not all space could be given back: {error}"));
     }
     store.close()?;
     Ok(Exit::Success)
@@ -216,14 +216,14 @@ fn verify(arguments: &FileStoreArguments, command: &VerifyFilesArguments) -> any
     end_check(exit, store.reap(), store.close())
 }
 
-/// How a check ends that found what `exit` says: that space could not be given back, or the store not be closed,
+/// How a check ends that found what `exit` says: that not all space could be given back, or the store not be closed,
 /// doesn't hide it. Damage in what was to be freed, which the check didn't read, counts as found.
 fn end_check(
     exit: Exit,
     reaped: tallybook_files::Result<Reaped>,
     closed: tallybook_files::Result<()>,
 ) -> anyhow::Result<Exit> {
-    let freed = match reaped.context("space could not be given back") {
+    let freed = match reaped.context("not all space could be given back") {
         Err(error) if report_error(&error) == Exit::Corruption => Exit::Corruption,
         _ => exit,
     };
