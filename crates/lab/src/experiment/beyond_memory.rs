@@ -7,6 +7,7 @@
 //! 2. The whole store as one range over HTTP, of values that lie in the order of their keys and of values
 //!    that lie in another: how many bytes a second come, and what the server takes of memory meanwhile.
 //!
+//! Each run has a store of its own: what differs from one to the next would else be in all runs of an engine.
 //! Control groups take root. At the tiny size memory isn't limited.
 
 use std::collections::BTreeMap;
@@ -199,7 +200,6 @@ fn gets(name: &str, repetition: u32, scale: Scale) -> PlannedRun {
             ..RunOptions::default()
         },
         budget: Budget { cache_bytes: 16 * MIB, ..budget(16 * MIB) },
-        shared_store: Some(format!("gets of {name}")),
         memory_bytes_max: memory_bytes,
         case: asked(GETS, memory_bytes),
         ..run(repetition, &[], engine_named(name), spec)
@@ -233,7 +233,6 @@ fn range(
         prefill: filled_by,
         options: RunOptions { settle: false, ..RunOptions::default() },
         budget: Budget { cache_bytes: 16 * MIB, ..budget(16 * MIB) },
-        shared_store: Some(format!("range in {order}")),
         memory_bytes_max: memory_bytes,
         case,
         ..run(repetition, &[], server(&[]), spec)

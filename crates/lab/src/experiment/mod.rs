@@ -128,4 +128,19 @@ mod registry {
             }
         }
     }
+
+    /// Three runs of one server were taken for three of a side: where its memory lay was in each of them, and so in no
+    /// spread.
+    #[test]
+    fn no_store_serves_two_repetitions() {
+        // The file store's experiment is how stores grow old, and says so.
+        for one in all().iter().filter(|one| one.name() != "kfs") {
+            let mut stores = std::collections::BTreeMap::new();
+            for run in one.runs(Scale::Small, &[]).unwrap() {
+                let Some(store) = run.shared_store else { continue };
+                let first = *stores.entry(store.clone()).or_insert(run.repetition);
+                assert_eq!(first, run.repetition, "{}: {store}", one.name());
+            }
+        }
+    }
 }

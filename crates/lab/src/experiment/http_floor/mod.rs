@@ -5,6 +5,7 @@
 //! a key and its value. Our blocks are in memory, and the tree is at rest, before a run begins; a server that is
 //! written to isn't the one that is read from, whose cache it would empty. What reading a block or passing a run
 //! costs is for other experiments to say.
+//! Each repetition has servers of its own: where memory lies, and what a fill left, differs from one to the next.
 //! Answers of ours are verified, the floor's can't be. Any other server that speaks `/v0` can be loaded beside
 //! them, by its URL: it is filled with the same keys, and keeps them afterwards.
 
@@ -92,12 +93,13 @@ impl Experiment for HttpFloor {
                             cache_bytes: CACHE_BYTES,
                             durability: Durability::Os,
                         },
-                        shared_store: Some(use_of(workload).to_owned()),
+                        shared_store: Some(format!("{} {repetition}", use_of(workload))),
                         is_profiled: false,
                         memory_bytes_max: None,
                         spec,
                     };
-                    let floor = floor_of(&ours, floor_bytes, format!("bare {floor_bytes}"));
+                    let bare = format!("bare {floor_bytes} {repetition}");
+                    let floor = floor_of(&ours, floor_bytes, bare);
                     let map = map_of(&floor);
                     let others = against.iter().map(|url| PlannedRun {
                         subject: Subject::Url { url: url.clone() },
@@ -144,7 +146,7 @@ pub(super) fn map_of(floor: &PlannedRun) -> PlannedRun {
     PlannedRun {
         subject: Subject::Bare { body_bytes: VALUE_BYTES, keys: floor.spec.keys },
         target: MAP.to_owned(),
-        shared_store: Some(format!("{MAP} {}", use_of(floor.spec.workload))),
+        shared_store: Some(format!("{MAP} {} {}", use_of(floor.spec.workload), floor.repetition)),
         ..floor.clone()
     }
 }
