@@ -3,10 +3,13 @@
 //! 1. Records that tell of their target are sorted into cases: what they share besides the two sides; of two files, what was asked too.
 //! 2. Runs that were made in turn (A B A B) are paired: a moment when the machine was slow hit both.
 //! 3. Each metric of a case that both sides have is one row. The rows of speed and processor time are one family
-//!    that Holm's correction is made over, all others another, for Welch's and Mann and Whitney's tests apart.
-//! 4. A row is decided when the ratio's interval leaves out 1 and Welch's corrected p is below 0.05 (Mann
-//!    and Whitney's where no side has any spread: their exact p can't get small enough with few runs, so
-//!    it stands beside as the check that assumes no shape).
+//!    that Holm's correction is made over, all others another.
+//! 4. A row is decided by Student's test of the ratios of pairs, or Welch's of runs apart, when its corrected p is
+//!    below 0.025: two families of half of 0.05 each, so that a program compared with itself is told of once in
+//!    twenty comparisons, whatever row it is in.
+//! 5. An exact test that assumes no shape has to agree (of swapping the sides of pairs; Mann and Whitney's), as far
+//!    as so few runs let it: its own p may be above 0.05 only where it is the least that there can be. The ratio's
+//!    interval has to leave out 1 by more than what is measured is good for, and two runs a side decide nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +18,21 @@ use super::records::case_name;
 use super::unlike;
 use crate::record::Record;
 use crate::statistics::{
-    Bootstrap, Interval, cliffs_delta, hedges_g, holm, mann_whitney, median, welch,
+    Bootstrap, Interval, cliffs_delta, hedges_g, holm, mann_whitney, median, smallest_of_pairs,
+    smallest_p, student, swapped, welch,
 };
 
-/// The level below which a corrected p decides.
+/// How often a comparison of a program with itself may say of any row that it is better or worse.
 pub(super) const LEVEL: f64 = 0.05;
+/// The level below which a corrected p decides, in each of the two families.
+pub(super) const FAMILY_LEVEL: f64 = LEVEL / 2.0;
+/// The least difference that is told: latencies come in steps of a histogram, and a rate that is kept or bytes on
+/// disk differ by a ten-thousandth with next to no spread.
+pub(super) const LEAST: f64 = 0.005;
+/// Fewer runs of a side decide nothing: two pairs point the same way half of the time.
+pub(super) const RUNS_MIN: usize = 3;
+/// What a p is more than another one of the same size by rounding, at most.
+const ROUNDING: f64 = 1.0 + 1e-9;
 
 /// What a row says of the subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +62,13 @@ pub struct Row {
     pub ratio: Option<Interval>,
     /// The subject's median less the baseline's.
     pub difference: Option<Interval>,
+    /// The p that decides, as it came out: Student's of the ratios of pairs, Welch's of runs apart; `None` of single
+    /// runs and where there is no spread.
+    pub decisive_p: Option<f64>,
+    /// The same after Holm's correction.
+    pub decisive_p_corrected: Option<f64>,
+    /// The exact p that has to agree: of swapping the sides of pairs, Mann and Whitney's of runs apart.
+    pub exact_p: Option<f64>,
     /// Welch's p, as it came out; `None` of single runs and where there is no spread.
     pub welch_p: Option<f64>,
     /// Welch's p after Holm's correction.
@@ -74,6 +94,19 @@ impl Row {
     /// The subject's median.
     pub fn subject_median(&self) -> f64 {
         median(&self.subject).unwrap_or(f64::NAN)
+    }
+
+    /// How many runs the side has that has fewer.
+    pub(super) fn runs(&self) -> usize {
+        self.baseline.len().min(self.subject.len())
+    }
+
+    /// The least that the exact p can be with so few runs.
+    pub(super) fn least_exact_p(&self) -> f64 {
+        match self.paired {
+            true => smallest_of_pairs(self.runs()),
+            false => smallest_p(self.baseline.len(), self.subject.len()),
+        }
     }
 
     /// How many times as good as the baseline's the subject's median is; above 1 is better.
@@ -284,9 +317,16 @@ fn rows_of(
         if baseline.is_empty() || subject.is_empty() {
             return None;
         }
-        // A figure that some runs lack leaves no pairs.
-        let paired = in_turn && baseline.len() == a.len() && subject.len() == b.len();
+        // A figure that some runs lack leaves no pairs, and one of nothing has no ratio.
+        let has_all = baseline.len() == a.len() && subject.len() == b.len();
+        let paired = in_turn && has_all && baseline.iter().chain(&subject).all(|one| *one > 0.0);
         let bootstrap = Bootstrap::default();
+        let welch_p = welch(&subject, &baseline).map(|outcome| outcome.p);
+        let mann_whitney_p = mann_whitney(&subject, &baseline).map(|outcome| outcome.p);
+        let (decisive_p, exact_p) = match paired {
+            true => (student(&subject, &baseline), swapped(&subject, &baseline)),
+            false => (welch_p, mann_whitney_p),
+        };
         let (ratio, difference) = if paired {
             let ratio = bootstrap.paired_ratio(&subject, &baseline);
             (ratio, bootstrap.paired_difference(&subject, &baseline))
@@ -299,9 +339,12 @@ fn rows_of(
             paired,
             ratio,
             difference,
-            welch_p: welch(&subject, &baseline).map(|outcome| outcome.p),
+            decisive_p,
+            decisive_p_corrected: None,
+            exact_p,
+            welch_p,
             welch_p_corrected: None,
-            mann_whitney_p: mann_whitney(&subject, &baseline).map(|outcome| outcome.p),
+            mann_whitney_p,
             mann_whitney_p_corrected: None,
             cliffs_delta: cliffs_delta(&subject, &baseline),
             hedges_g: hedges_g(&subject, &baseline),
@@ -330,7 +373,7 @@ fn correct(rows: &mut [Row]) {
     correct_family(&mut others);
 }
 
-/// The same of rows that are one family per test.
+/// The same of rows that are one family.
 fn correct_family(rows: &mut [&mut Row]) {
     let corrected = |rows: &[&mut Row], p: fn(&Row) -> Option<f64>| -> Vec<Option<f64>> {
         let family: Vec<f64> = rows.iter().filter_map(|row| p(row)).collect();
@@ -339,11 +382,18 @@ fn correct_family(rows: &mut [&mut Row]) {
     };
     let by_welch = corrected(rows, |row| row.welch_p);
     let by_mann_whitney = corrected(rows, |row| row.mann_whitney_p);
-    for ((row, welch), mann_whitney) in rows.iter_mut().zip(by_welch).zip(by_mann_whitney) {
-        row.welch_p_corrected = welch;
-        row.mann_whitney_p_corrected = mann_whitney;
-        let sure = welch.or(mann_whitney).is_some_and(|p| p < LEVEL);
-        if let Some(ratio) = row.ratio.filter(|ratio| sure && !ratio.contains(1.0)) {
+    let decisive = corrected(rows, |row| row.decisive_p);
+    let exact = corrected(rows, |row| row.exact_p);
+    for (at, row) in rows.iter_mut().enumerate() {
+        row.welch_p_corrected = by_welch[at];
+        row.mann_whitney_p_corrected = by_mann_whitney[at];
+        row.decisive_p_corrected = decisive[at];
+        let agrees = row.exact_p.is_some_and(|p| p <= LEVEL.max(row.least_exact_p() * ROUNDING));
+        // Where nothing has any spread the exact p has to do alone.
+        let decides = decisive[at].or(exact[at]).is_some_and(|p| p < FAMILY_LEVEL);
+        let sure = decides && agrees && row.runs() >= RUNS_MIN;
+        let is_telling = |ratio: &Interval| ratio.low > 1.0 + LEAST || ratio.high < 1.0 - LEAST;
+        if let Some(ratio) = row.ratio.filter(|ratio| sure && is_telling(ratio)) {
             let better = (ratio.estimate > 1.0) == row.metric.more_is_better();
             row.verdict = if better { Verdict::Better } else { Verdict::Worse };
         }
@@ -504,6 +554,58 @@ mod tests {
         assert!(comparison.rows.iter().all(|row| row.case == "fillrandom, connections 1"));
         assert_eq!(comparison.left_out, ["fillrandom, connections 2: asked for different work"]);
         assert!(comparison.text().contains("Left out: fillrandom, connections 2: asked"));
+    }
+
+    /// Its rate alone.
+    fn rates(old: &[f64], new: &[f64]) -> Row {
+        let records = [runs("old", "1", old, 0), runs("new", "1", new, 30_000)].concat();
+        let comparer = Comparer::Targets { baseline: "old", subject: "new" };
+        comparer
+            .compare_in(&records, &|metric| metric.measure == Measure::Throughput)
+            .rows
+            .remove(0)
+    }
+
+    /// Welch's test took what a pair felt together for a difference that could be anything.
+    #[test]
+    fn pairs_decide_what_a_drift_of_the_machine_is_far_larger_than() {
+        let old = [100_000, 108_000, 115_000, 120_000, 101_000, 112_000, 119_000, 106_000];
+        let old = old.map(f64::from);
+        let around = [0.002, -0.002, 0.001, -0.001, 0.0, 0.002, -0.002, 0.001];
+        let new: Vec<f64> = old.iter().zip(around).map(|(old, by)| old * (1.01 + by)).collect();
+        let row = rates(&old, &new);
+        assert!(row.paired && row.welch_p.unwrap() > 0.5, "{row:?}");
+        assert_eq!(row.verdict, Verdict::Better, "{row:?}");
+    }
+
+    /// Student's test takes noise for normal; with few pairs all of them have to point one way.
+    #[test]
+    fn one_pair_of_six_that_points_the_other_way_decides_nothing() {
+        let new = [1020.0, 1021.0, 1019.0, 1020.0, 1020.0, 999.0];
+        let row = rates(&[1000.0; 6], &new);
+        assert!(row.decisive_p_corrected.unwrap() < FAMILY_LEVEL, "{row:?}");
+        assert!(row.ratio.unwrap().low > 1.0 + LEAST, "{row:?}");
+        assert_eq!((row.exact_p, row.verdict), (Some(0.0625), Verdict::Undecided));
+        assert_eq!(rates(&[1000.0; 6], &new.map(|one| one + 5.0)).verdict, Verdict::Better);
+    }
+
+    /// One step of the histogram, in each run, was "worse beyond chance".
+    #[test]
+    fn what_is_smaller_than_the_measure_resolves_is_not_told() {
+        let of = |target: &str, p50_ns: u64, start: u64| -> Vec<Record> {
+            let mut runs = runs(target, "1", &[1000.0; 8], start);
+            for run in &mut runs {
+                run.outcome.kinds.get_mut("get").unwrap().latency.p50_ns = p50_ns;
+            }
+            runs
+        };
+        let verdict = |ns: u64| {
+            let records = [of("old", 512, 0), of("new", ns, 30_000)].concat();
+            let comparer = Comparer::Targets { baseline: "old", subject: "new" };
+            let rows = comparer.compare_in(&records, &|metric| metric.measure == Measure::P50).rows;
+            rows[0].verdict
+        };
+        assert_eq!([verdict(513), verdict(530)], [Verdict::Undecided, Verdict::Worse]);
     }
 
     #[test]

@@ -434,7 +434,7 @@ mod tests {
         assert!(summary.contains(lost), "{summary}");
         assert!(summary.contains("CPU per operation is"), "{summary}");
         assert!(summary.contains("3 figures of latency, memory or disk"), "{summary}");
-        assert!(summary.contains("p can't go below 0.333") && summary.contains("--repetitions"));
+        assert!(summary.contains("p can't go below 0.500") && summary.contains("--repetitions"));
     }
 
     /// What failed throughout was in no comparison, and so lost in none.

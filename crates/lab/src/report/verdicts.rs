@@ -1,10 +1,10 @@
 //! A comparison in words, tables and charts: what was better, what worse, and what can't be told.
 
-use super::compare::{Comparison, LEVEL, Row, Verdict};
+use super::compare::{Comparison, FAMILY_LEVEL, LEAST, LEVEL, RUNS_MIN, Row, Verdict};
 use super::metric::Measure;
 use super::table::Table;
 use crate::chart::{RatioChart, RatioRow, Tone};
-use crate::statistics::{Interval, magnitude, smallest_p};
+use crate::statistics::{Interval, magnitude};
 
 /// The least difference of medians that is worth telling while it isn't decided.
 const LEANING: f64 = 0.05;
@@ -61,8 +61,8 @@ impl Comparison {
             &self.subject,
             "ratio (95 %)",
             "verdict",
-            "p, Welch",
-            "p, Mann-Whitney",
+            "p",
+            "p, exact",
             "Cliff's delta",
             "Hedges' g",
             "difference (95 %)",
@@ -80,8 +80,8 @@ impl Comparison {
                 unit.format(row.subject_median()),
                 row.ratio.map_or(String::new(), ratio_text),
                 row.verdict_text().to_owned(),
-                p_text(row.welch_p_corrected),
-                p_text(row.mann_whitney_p_corrected),
+                p_text(row.decisive_p_corrected),
+                p_text(row.exact_p),
                 effect.unwrap_or_default(),
                 row.hedges_g.map_or(String::new(), |g| format!("{g:+.2}")),
                 row.difference.map_or(String::new(), |difference| {
@@ -99,7 +99,7 @@ impl Comparison {
     /// The same for a terminal: fewer columns, then what was left out.
     pub fn text(&self) -> String {
         let columns =
-            ["case", "metric", &self.baseline, &self.subject, "ratio (95 %)", "p, Welch", "p, M-W"];
+            ["case", "metric", &self.baseline, &self.subject, "ratio (95 %)", "p", "p, exact"];
         let columns = columns.into_iter().chain(["delta", "verdict"]);
         let table = self.rows.iter().fold(Table::new(columns), |table, row| {
             let unit = row.metric.unit();
@@ -109,8 +109,8 @@ impl Comparison {
                 unit.format(row.baseline_median()),
                 unit.format(row.subject_median()),
                 row.ratio.map_or(String::new(), ratio_text),
-                p_text(row.welch_p_corrected),
-                p_text(row.mann_whitney_p_corrected),
+                p_text(row.decisive_p_corrected),
+                p_text(row.exact_p),
                 row.cliffs_delta.map_or(String::new(), |delta| format!("{delta:+.2}")),
                 row.verdict_text().to_owned(),
             ])
@@ -131,14 +131,26 @@ impl Comparison {
                 "over the {headline} rows of speed and processor time, and over the {others} others apart"
             ),
         };
-        let mut notes = vec![format!(
-            "Ratios and differences are {} against {}, of medians, with 95 % bootstrap intervals; runs \
-             made in turn are resampled as pairs. p-values are corrected by Holm {family}. A row \
-             is decided when Welch's corrected p is below {LEVEL} and the interval leaves out 1.",
-            self.subject, self.baseline,
-        )];
+        let mut notes = vec![
+            format!(
+                "Ratios and differences are {} against {}, of medians, with 95 % bootstrap intervals; runs \
+                 made in turn are resampled as pairs. p is Student's of the ratios of pairs (of their \
+                 logarithms), or Welch's where runs are apart, corrected by Holm {family}. The exact p, as it \
+                 came out, is the share of all ways to swap the sides of pairs that are as far from no \
+                 difference, or Mann and Whitney's where runs are apart.",
+                self.subject, self.baseline,
+            ),
+            format!(
+                "A row is decided when p is below {FAMILY_LEVEL}, the exact p isn't above {LEVEL} (or is as low as \
+                 so few runs can have it), and the interval leaves out 1 by more than {} %: of a program compared \
+                 with itself any row is to be decided in {} % of comparisons at most, each of a report's for \
+                 itself.",
+                100.0 * LEAST,
+                100.0 * LEVEL,
+            ),
+        ];
         notes.extend(self.out_of_reach());
-        if self.rows.iter().any(|row| row.baseline.len().min(row.subject.len()) < 5) {
+        if self.rows.iter().any(|row| row.runs() < 5) {
             notes.push(
                 "Cases with fewer than five runs a side have intervals that are too narrow: of three \
                  runs they cover the truth about 75 times in 100."
@@ -157,22 +169,19 @@ impl Comparison {
         notes
     }
 
-    /// That these runs are too few for a test of ranks to decide any row, where they are.
+    /// That these runs are too few for an exact test to speak for any row, where they are.
     pub fn out_of_reach(&self) -> Option<String> {
-        let least = |row: &Row| smallest_p(row.baseline.len(), row.subject.len());
-        let decides = |row: &Row| {
-            let is_family = |one: &&Row| one.metric.is_headline() == row.metric.is_headline();
-            least(row) * (self.rows.iter().filter(is_family).count() as f64) < LEVEL
+        let least = self.rows.iter().map(Row::least_exact_p).reduce(f64::min)?;
+        let decided = match self.rows.iter().any(|row| row.runs() >= RUNS_MIN) {
+            true => "what is decided rests on the shape that the other test takes noise to have",
+            false => "fewer than three runs a side decide nothing",
         };
-        if self.rows.is_empty() || self.rows.iter().any(decides) {
-            return None;
-        }
-        let reach = self.rows.iter().map(least).fold(1.0, f64::min);
-        Some(format!(
-            "With so few runs Mann and Whitney's p can't go below {}, and not below {LEVEL} once corrected: \
-             it can't confirm any row here.",
-            p_text(Some(reach))
-        ))
+        (least > LEVEL).then(|| {
+            let least = p_text(Some(least));
+            format!(
+                "With so few runs the exact p can't go below {least}: it can't confirm any row here, and {decided}."
+            )
+        })
     }
 
     /// Where no run of the subject tells of it, while the baseline has some: one sentence each.

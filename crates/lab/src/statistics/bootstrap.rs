@@ -49,7 +49,7 @@ impl Bootstrap {
         let mut drawn = vec![0.0; sample.len()];
         self.interval(median(sample)?, |random| {
             random.draw(sample, &mut drawn);
-            median(&drawn)
+            middle(&mut drawn)
         })
     }
 
@@ -83,7 +83,7 @@ impl Bootstrap {
         self.interval(combine(median(a)?, median(b)?)?, |random| {
             random.draw(a, &mut drawn_a);
             random.draw(b, &mut drawn_b);
-            combine(median(&drawn_a)?, median(&drawn_b)?)
+            combine(middle(&mut drawn_a)?, middle(&mut drawn_b)?)
         })
     }
 
@@ -100,7 +100,7 @@ impl Bootstrap {
                 let at = random.below(a.len());
                 (*to_a, *to_b) = (a[at], b[at]);
             }
-            combine(median(&drawn_a)?, median(&drawn_b)?)
+            combine(middle(&mut drawn_a)?, middle(&mut drawn_b)?)
         })
     }
 
@@ -120,6 +120,12 @@ impl Bootstrap {
         // With few runs the estimate may fall outside by the interpolation's rounding alone.
         Some(Interval { estimate, low: low.min(estimate), high: high.max(estimate) })
     }
+}
+
+/// The median of what was drawn, sorted where it lies: it is drawn anew anyway.
+fn middle(drawn: &mut [f64]) -> Option<f64> {
+    drawn.sort_unstable_by(f64::total_cmp);
+    quantile_of_sorted(drawn, 0.5)
 }
 
 fn ratio(a: f64, b: f64) -> Option<f64> {

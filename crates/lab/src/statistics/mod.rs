@@ -7,6 +7,7 @@
 mod sample;
 mod bootstrap;
 mod welch;
+mod pairs;
 mod mann_whitney;
 mod effect;
 mod holm;
@@ -15,5 +16,6 @@ pub use bootstrap::{Bootstrap, Interval};
 pub use effect::{Magnitude, cliffs_delta, hedges_g, magnitude};
 pub use holm::holm;
 pub use mann_whitney::{MannWhitney, mann_whitney, smallest_p};
+pub use pairs::{smallest_of_pairs, student, swapped};
 pub use sample::{mean, median, quantile, variance};
 pub use welch::{Welch, welch};

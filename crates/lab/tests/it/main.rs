@@ -12,4 +12,5 @@ mod http;
 mod outcomes;
 mod report_page;
 mod sample_report;
+mod verdicts;
 mod workloads;
