@@ -31,6 +31,8 @@ pub(super) const FAMILY_LEVEL: f64 = LEVEL / 2.0;
 pub(super) const LEAST: f64 = 0.005;
 /// Fewer runs of a side decide nothing: two pairs point the same way half of the time.
 pub(super) const RUNS_MIN: usize = 3;
+/// Runs of a pair began no further apart: in the longest experiments a row of all engines takes some hours.
+const PAIR_APART_MAX_MS: u64 = 6 * 3_600_000;
 /// What a p is more than another one of the same size by rounding, at most.
 const ROUNDING: f64 = 1.0 + 1e-9;
 
@@ -356,13 +358,19 @@ fn rows_of(
     metrics.into_iter().filter(wanted).filter_map(row).collect()
 }
 
-/// Whether both sides, in order of time, took turns: every pair of neighbours has one run of each.
+/// Whether both sides, in order of time, took turns: every pair of neighbours has one run of each, and both are of one
+/// repetition and of one day. A run that failed is made again later, and is no neighbour of what it was to be beside.
 fn interleaved(a: &[&Record], b: &[&Record]) -> bool {
+    let is_pair = |(a, b): (&&Record, &&Record)| {
+        a.repetition == b.repetition
+            && a.started_at_ms.abs_diff(b.started_at_ms) < PAIR_APART_MAX_MS
+    };
     let runs = a.iter().map(|record| (record.started_at_ms, Side::Baseline));
     let mut runs: Vec<_> =
         runs.chain(b.iter().map(|run| (run.started_at_ms, Side::Subject))).collect();
     runs.sort_by_key(|(started, _)| *started);
-    a.len() == b.len() && a.len() > 1 && runs.chunks(2).all(|pair| pair[0].1 != pair[1].1)
+    let takes_turns = || runs.chunks(2).all(|pair| pair[0].1 != pair[1].1);
+    a.len() == b.len() && a.len() > 1 && a.iter().zip(b).all(is_pair) && takes_turns()
 }
 
 /// Corrects the p-values of rows, speed and processor time apart from the others, and decides the rows by them.
@@ -476,6 +484,26 @@ mod tests {
         assert!(!row.paired && row.verdict == Verdict::Undecided, "{row:?}");
         assert_eq!(row.case, "fillrandom, connections 1");
         assert!(row.ratio.unwrap().contains(1.0));
+    }
+
+    /// Of two runs in turn one failed, and was made again at the end: by order of time the others were paired with runs
+    /// of other repetitions, and it with one of the day before.
+    #[test]
+    fn runs_that_were_made_again_later_are_no_pairs() {
+        let paired = |starts: [(u64, u64); 3]| {
+            let (mut old, mut new) =
+                (runs("old", "1", &SLOW[..3], 0), runs("new", "1", &FAST[..3], 0));
+            for (at, (a, b)) in starts.into_iter().enumerate() {
+                old[at].started_at_ms = 1_700_000_000_000 + a * 60_000;
+                new[at].started_at_ms = 1_700_000_000_000 + b * 60_000;
+            }
+            let comparer = Comparer::Targets { baseline: "old", subject: "new" };
+            throughput(&comparer.compare(&[old, new].concat())).paired
+        };
+        assert!(paired([(0, 1), (3, 2), (4, 5)]));
+        assert!(!paired([(0, 1), (6, 2), (4, 5)]), "the second is paired with the third");
+        assert!(paired([(0, 1), (3, 2), (4, 300)]), "of the same evening");
+        assert!(!paired([(0, 1), (3, 2), (4, 1440)]), "a day later");
     }
 
     #[test]
