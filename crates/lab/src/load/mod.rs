@@ -174,9 +174,9 @@ pub fn load(
             let progress = progress(plan, &collector.collected, start.elapsed(), planned);
             watch(&progress, &collector.collected);
         }
-        running.into_iter().map(join).collect::<Vec<_>>()
+        running.into_iter().map(|one| join(one, target.name())).collect::<Vec<_>>()
     });
-    let mut loaded = conclude(target, &collector.collected, ended, is_open_loop, options, &stop);
+    let mut loaded = conclude(&collector.collected, ended, is_open_loop, options, &stop);
     let rate = plan.spec().background_rate;
     if has_background && rate > 0.0 {
         let kept = collector.collected.kept_share(rate);
@@ -249,10 +249,10 @@ impl Drop for EndsOthers<'_> {
     }
 }
 
-fn join(running: Running<'_>) -> Result<Driven> {
+fn join(running: Running<'_>, target: &str) -> Result<Driven> {
     running.join().unwrap_or_else(|_| {
         let what = "it panicked, as its message says".to_owned();
-        Err(Error::Target { target: "target".to_owned(), what })
+        Err(Error::Target { target: target.to_owned(), what })
     })
 }
 
@@ -276,7 +276,6 @@ fn progress(
 
 /// Says whether the run counts, and if not, why.
 fn conclude(
-    target: &dyn Target,
     collected: &Collected,
     ended: Vec<Result<Driven>>,
     is_open_loop: bool,
@@ -318,9 +317,6 @@ fn conclude(
     }
     let is_saturated = busy_share > BUSY_SHARE_MAX && collected.late_max() > options.lag_max;
     outcome.invalid = match &error {
-        Some(Error::Target { target: name, what }) if name == "target" => {
-            Some(format!("{}: {what}", target.name()))
-        }
         Some(error) => Some(error.to_string()),
         None if is_open_loop && lag_p999 > options.lag_max => Some(format!(
             "the generator lagged: one request in a thousand was sent {} us late or more, {} us are \

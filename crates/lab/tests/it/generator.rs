@@ -12,7 +12,7 @@ use tallybook_lab::spec::{Length, Pace, Spec, Workload};
 use tallybook_lab::target::http::HttpTarget;
 use tallybook_lab::workload::Plan;
 
-use crate::harness::{Fault, Memory, prefill, run, tiny};
+use crate::harness::{Fault, Memory, prefill, quick, run, tiny};
 
 const PAUSE: Duration = Duration::from_secs(1);
 const RATE: f64 = 2000.0;
@@ -186,6 +186,11 @@ fn dying_target_leaves_what_was_measured() {
         let loaded = run(&memory.with(fault), &spec);
         assert!(matches!(loaded.error, Some(Error::Target { .. })), "{:?}", loaded.error);
         assert!(loaded.outcome.invalid.unwrap().starts_with("memory: it "));
+        // A whole run said of a target that panicked: "target: it panicked".
+        let whole =
+            tallybook_lab::run::run(&memory.with(fault), &spec, &quick(), &mut |_, _| {}).unwrap();
+        let invalid = whole.outcome.invalid.unwrap();
+        assert!(invalid.starts_with("memory: it "), "{invalid}");
         if fault == Fault::DiesAt(700) {
             assert_eq!(loaded.outcome.operations, 699);
             assert!(!loaded.outcome.kinds["get"].latency.histogram.is_empty());
