@@ -156,11 +156,20 @@ impl Outcome {
         self.kinds.values().flat_map(|kind| kind.errors.values()).sum()
     }
 
-    /// Their share of all requests.
+    /// Those of them of one kind.
+    pub fn errors_of(&self, kind: &str) -> u64 {
+        self.kinds.values().filter_map(|one| one.errors.get(kind)).sum()
+    }
+
+    /// The share of all requests that failed.
     pub fn error_share(&self) -> f64 {
+        self.share_of_requests(self.errors())
+    }
+
+    /// What share of all requests so many are.
+    pub fn share_of_requests(&self, count: u64) -> f64 {
         let answered: u64 = self.kinds.values().map(|kind| kind.count).sum();
-        let errors = self.errors();
-        errors as f64 / (answered + errors).max(1) as f64
+        count as f64 / (answered + self.errors()).max(1) as f64
     }
 
     /// Bytes written to the device per byte written by the user; `None` when none was.

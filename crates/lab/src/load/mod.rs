@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::process::thread_cpu_time;
 use crate::record::{FELL_BEHIND, Outcome};
 use crate::spec::{Length, Pace};
-use crate::target::{Session, Target};
+use crate::target::{Session, TIME_OUT, Target};
 use crate::workload::{Plan, Stream};
 use closed::Lane;
 pub use collected::{Collected, latency};
@@ -316,6 +316,12 @@ fn conclude(
         error = Some(Error::Interrupted);
     }
     let is_saturated = busy_share > BUSY_SHARE_MAX && collected.late_max() > options.lag_max;
+    // What was under way when the rest was given up timed out, and wasn't refused.
+    let failed = match gave_up {
+        Some(_) => outcome.errors() - outcome.errors_of(TIME_OUT),
+        None => outcome.errors(),
+    };
+    let failed_share = outcome.share_of_requests(failed);
     outcome.invalid = match &error {
         Some(error) => Some(error.to_string()),
         None if is_open_loop && lag_p999 > options.lag_max => Some(format!(
@@ -327,13 +333,13 @@ fn conclude(
         None if is_open_loop && is_saturated => {
             Some("the generator lagged: it could not send this many requests itself".into())
         }
-        None if gave_up.is_some() => Some(FELL_BEHIND.into()),
-        None if outcome.error_share() > ERROR_SHARE_MAX => Some(format!(
-            "{} requests failed, {:.2} % of all; {:.1} % are allowed",
-            outcome.errors(),
-            100.0 * outcome.error_share(),
+        // Before what it found: latencies are of the others alone.
+        None if failed_share > ERROR_SHARE_MAX => Some(format!(
+            "{failed} requests failed, {:.2} % of all; {:.1} % are allowed",
+            100.0 * failed_share,
             100.0 * ERROR_SHARE_MAX
         )),
+        None if gave_up.is_some() => Some(FELL_BEHIND.into()),
         None => None,
     };
     Loaded { outcome, error }

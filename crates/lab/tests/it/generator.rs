@@ -7,7 +7,7 @@ use std::time::Duration;
 use tallybook_lab::Error;
 use tallybook_lab::bare::{Bare, BareOptions};
 use tallybook_lab::load::{LoadOptions, load};
-use tallybook_lab::record::KindOutcome;
+use tallybook_lab::record::{KindOutcome, Standing};
 use tallybook_lab::spec::{Length, Pace, Spec, Workload};
 use tallybook_lab::target::http::HttpTarget;
 use tallybook_lab::workload::Plan;
@@ -145,19 +145,33 @@ fn lag_beyond_the_bound_makes_a_run_invalid() {
     }
 }
 
-#[test]
-fn rate_beyond_a_target_ends_with_the_reason() {
-    let spec = Spec {
+/// A rate that nobody can take.
+fn beyond() -> Spec {
+    Spec {
         workload: Workload::HeadRandom,
         pace: Pace::Constant { per_second: 1_000_000.0 },
         length: Length::Time(Duration::from_millis(500)),
         verify: false,
         ..tiny(Workload::HeadRandom)
-    };
-    let loaded = run(&Memory::new().with(Fault::Takes(1000)), &spec);
+    }
+}
+
+#[test]
+fn rate_beyond_a_target_ends_with_the_reason() {
+    let loaded = run(&Memory::new().with(Fault::Takes(1000)), &beyond());
     let invalid = loaded.outcome.invalid.unwrap();
     assert!(invalid.contains("beyond it"), "{invalid}");
     assert!(loaded.outcome.operations > 0);
+}
+
+/// A server that refused half of what it was asked, and fell behind with the rest, was a finding: the latencies of the
+/// rest stood in tables and comparisons, and the exit code was 0.
+#[test]
+fn rate_beyond_a_target_that_refuses_requests_is_no_finding() {
+    let outcome = run(&Memory::new().with(Fault::TakesAndRefuses(1000)), &beyond()).outcome;
+    assert_eq!(outcome.standing(), Standing::Lost, "{:?}", outcome.invalid);
+    let invalid = outcome.invalid.unwrap();
+    assert!(invalid.contains("requests failed"), "{invalid}");
 }
 
 #[test]

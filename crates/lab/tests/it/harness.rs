@@ -72,7 +72,9 @@ pub(crate) enum Fault {
     RefusesFrom(u64),
     /// Takes so many microseconds for each.
     Takes(u64),
-    /// The same, and acknowledges writes of keys that are there, and makes none of them.
+    /// The same, and refuses every second.
+    TakesAndRefuses(u64),
+    /// Takes as long, and acknowledges writes of keys that are there, and makes none of them.
     TakesAndForgets(u64),
 }
 
@@ -151,8 +153,12 @@ impl Session for Memory {
                 answers.failed("503");
                 return Ok(());
             }
-            Fault::Takes(us) | Fault::TakesAndForgets(us) => {
-                std::thread::sleep(Duration::from_micros(us))
+            Fault::Takes(us) | Fault::TakesAndForgets(us) | Fault::TakesAndRefuses(us) => {
+                std::thread::sleep(Duration::from_micros(us));
+                if matches!(self.fault, Fault::TakesAndRefuses(_)) && nth.is_multiple_of(2) {
+                    answers.failed("503");
+                    return Ok(());
+                }
             }
             _ => {}
         }
