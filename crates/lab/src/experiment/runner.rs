@@ -160,10 +160,16 @@ pub fn make(
     let mut making =
         Making { experiment, bench, file, fingerprints, summary: Summary::default(), watch };
     making.make_left(runs)?;
-    // After a stop they are only counted.
-    if making.summary.failed().is_empty() && making.summary.left == 0 {
-        let following = experiment.following(runs, making.file.records());
-        making.make_left(&following)?;
+    let is_stopped = || bench.stop.load(Ordering::Relaxed);
+    let are_made = !is_stopped() || making.left(runs).runs.is_empty();
+    let is_whole = making.summary.failed().is_empty();
+    let following = match is_whole && are_made {
+        true => experiment.following(runs, making.file.records()),
+        false => Vec::new(),
+    };
+    making.make_left(&following)?;
+    if is_stopped() {
+        making.count_left(&[runs, &following[..]].concat());
     }
     Ok(making.summary)
 }
@@ -248,14 +254,15 @@ impl<'a> Making<'a> {
             }
             self.summary.made += 1;
         }
-        drop(stores);
-        if self.bench.stop.load(Ordering::Relaxed) {
-            let left = self.left(runs).runs;
-            self.summary.left = left.len();
-            self.summary.again = left.iter().filter(|run| self.was_made(run)).count();
-        }
-        self.summary.interrupted = self.summary.left > 0;
         Ok(())
+    }
+
+    /// Counts what a stop left, of all runs.
+    fn count_left(&mut self, runs: &[PlannedRun]) {
+        let left = self.left(runs).runs;
+        self.summary.left = left.len();
+        self.summary.again = left.iter().filter(|run| self.was_made(run)).count();
+        self.summary.interrupted = self.summary.left > 0;
     }
 
     /// Whether a run was made, whatever came of it.

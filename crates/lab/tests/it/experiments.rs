@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tallybook_lab::bare::{Bare, BareOptions};
 use tallybook_lab::experiment::runner::{
@@ -155,6 +156,31 @@ fn what_follows_is_left_too_where_a_stop_ends_the_planned_runs() {
     let summary = stop_after(2);
     assert_eq!(summary.interrupted, summary.left > 0, "{summary:?}");
     assert_eq!(summary.left, summary.uncounted.len(), "{summary:?}");
+}
+
+/// A stop in what follows left what follows alone: the ladder of a rung that lagged, which the same command makes again
+/// from its first rung on, wasn't counted.
+#[test]
+fn what_is_made_again_is_left_too_where_a_stop_ends_what_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    let experiment = find("sustained").unwrap();
+    let mut runs = experiment.runs(Scale::Tiny, &[]).unwrap();
+    runs.retain(|run| ["10000", "highest"].contains(&&*run.case["rate"]));
+    assert_eq!(runs.len(), 3, "a rung of one ladder, and both loops");
+    let rung = runs.iter_mut().find(|run| run.case["rate"] == "10000").unwrap();
+    // Nobody sends to the nanosecond.
+    rung.options.load.lag_max = Duration::ZERO;
+    let stop = Arc::new(AtomicBool::new(false));
+    let programs = programs();
+    let bench =
+        Bench { directory: dir.path(), command: "again", programs: &programs, stop: stop.clone() };
+    let summary = make(experiment, &runs, &bench, &mut |status| {
+        let follows = status.run.case["rate"].starts_with("95 %");
+        stop.fetch_or(follows, Ordering::Relaxed);
+    });
+    let summary = summary.unwrap();
+    assert_eq!((summary.asked, summary.made), (5, 3), "{summary:?}");
+    assert_eq!((summary.left, summary.again), (4, 2), "{summary:?}");
 }
 
 #[test]
