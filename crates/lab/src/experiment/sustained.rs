@@ -152,17 +152,18 @@ fn latency_rows<'a>(records: &'a [Record], bytes: &str) -> Vec<LatencyRow<'a>> {
     rungs(records, bytes).into_iter().map(row).collect()
 }
 
-/// Without shares of the rate of a loop that was made again since.
+/// Without shares of the rate of a loop that is made again, or was since.
 fn of_their_loops(records: &[Record]) -> Vec<Record> {
     let place = |record: &Record| (record.case.get("value bytes").cloned(), record.repetition);
-    let is_newer_loop = |share: &Record, other: &Record| {
-        other.case.get("rate").is_some_and(|rate| rate == HIGHEST)
-            && place(other) == place(share)
-            && other.started_at_ms > share.started_at_ms
-    };
+    let is_of =
+        |record: &Record, rate: &str| record.case.get("rate").is_some_and(|one| one == rate);
     let is_stale = |record: &Record| {
-        record.case.get("rate").is_some_and(|rate| rate == SHARE_OF_HIGHEST)
-            && records.iter().any(|other| is_newer_loop(record, other))
+        let is_its_loop = |other: &Record| {
+            is_of(other, HIGHEST)
+                && place(other) == place(record)
+                && other.started_at_ms <= record.started_at_ms
+        };
+        is_of(record, SHARE_OF_HIGHEST) && !records.iter().any(is_its_loop)
     };
     records.iter().filter(|record| !is_stale(record)).cloned().collect()
 }
@@ -335,13 +336,15 @@ mod tests {
         assert!(answer.contains("is kept up") && answer.contains("1 of 2 counted"), "{answer}");
     }
 
-    /// The old share stood beside the new loop until the new one was made.
+    /// The old share stood beside the new loop until the new one was made, and without any loop once that was taken
+    /// back.
     #[test]
     fn a_share_of_a_rate_that_was_measured_anew_is_drawn_no_more() {
         let share = Pace::Constant { per_second: 950.0 };
         let mut records = vec![made(0, HIGHEST, Pace::Closed), made(0, SHARE_OF_HIGHEST, share)];
         (records[0].started_at_ms, records[1].started_at_ms) = (1, 2);
         assert_eq!(of_their_loops(&records).len(), 2);
+        assert!(of_their_loops(&records[1..]).is_empty());
         records[0].started_at_ms = 3;
         assert_eq!(of_their_loops(&records), records[..1]);
     }
