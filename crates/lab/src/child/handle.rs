@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use super::message::{Ask, How, Opening, Tell};
-use super::piped::{Died, PATIENCE, Piped, SILENCE_MAX, TICK};
+use super::piped::{Died, PATIENCE, Piped, SILENCE_MAX, Wait};
 use crate::error::{Error, Result};
 use crate::load::{Loaded, Progress};
 use crate::record::Outcome;
@@ -149,35 +149,21 @@ impl Child {
     fn ask_and_watch(
         &mut self,
         ask: &Ask,
-        stop: &AtomicBool,
+        stop: &Arc<AtomicBool>,
         watch: OnProgress<'_>,
         so_far: &mut Option<Outcome>,
     ) -> std::result::Result<Tell, Died> {
         self.piped.say(ask)?;
+        let mut wait = match ask {
+            // It may take no longer anyway.
+            Ask::Close => Wait::unhurried(self.patience),
+            _ => Wait { patience: self.patience, ..Wait::new(stop.clone(), SILENCE_MAX) },
+        };
+        // Nothing else can be broken off.
         let is_load = matches!(ask, Ask::Prefill { .. } | Ask::Run { .. });
-        let silence_max = if *ask == Ask::Close { self.patience } else { SILENCE_MAX };
-        let mut stopped_at = None;
-        let mut heard_at = Instant::now();
+        let word = is_load.then_some(&Ask::Stop);
         loop {
-            if stop.load(Ordering::Relaxed) && stopped_at.is_none() {
-                // Nothing else can be broken off.
-                if is_load {
-                    self.piped.say(&Ask::Stop)?;
-                }
-                stopped_at = Some(Instant::now());
-            }
-            // One that is closing may take no longer anyway.
-            let is_late = |at: Instant| *ask != Ask::Close && at.elapsed() > self.patience;
-            if stopped_at.is_some_and(is_late) {
-                self.piped.kill_because("it was stopped");
-                return Err(Died(Error::Interrupted));
-            }
-            if heard_at.elapsed() > silence_max {
-                return Err(Died(self.piped.kill_because("it fell silent, and was killed")));
-            }
-            let Some(answer) = self.piped.hear(TICK)? else { continue };
-            heard_at = Instant::now();
-            match answer {
+            match self.piped.hear_in_time(&mut wait, word)? {
                 Tell::Progress { progress, so_far: told } => {
                     if let Some(told) = told {
                         *so_far = Some(*told);

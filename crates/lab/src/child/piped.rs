@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +23,31 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(900);
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// Longest end of what a child said on standard error that is kept.
 const LAST_WORDS_BYTES_MAX: usize = 2000;
+
+/// How long an answer is waited for.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    /// Set when the user wants no more.
+    pub(crate) stop: Arc<AtomicBool>,
+    /// How long what was asked may take from when that is seen.
+    pub(crate) patience: Duration,
+    /// How long there may be silence.
+    pub(crate) silence_max: Duration,
+    /// When the stop was seen: what is asked with the same `Wait` has its patience together.
+    pub(crate) stopped_at: Option<Instant>,
+}
+
+impl Wait {
+    /// For a stop, with a minute from then on.
+    pub(crate) fn new(stop: Arc<AtomicBool>, silence_max: Duration) -> Wait {
+        Wait { stop, patience: PATIENCE, silence_max, stopped_at: None }
+    }
+
+    /// For one that is closing. A stop hurries it not: its last run was made, and would count no more.
+    pub(crate) fn unhurried(silence_max: Duration) -> Wait {
+        Wait::new(Arc::default(), silence_max)
+    }
+}
 
 /// A process that answers lines with lines.
 #[derive(Debug)]
@@ -75,7 +101,7 @@ impl Piped {
     }
 
     /// The next line, if one comes within `wait`. One that is no answer ends the process.
-    pub(crate) fn hear<T: DeserializeOwned>(
+    fn hear<T: DeserializeOwned>(
         &mut self,
         wait: Duration,
     ) -> std::result::Result<Option<T>, Died> {
@@ -88,6 +114,32 @@ impl Piped {
             let start: String = line.chars().take(80).collect();
             Died(self.kill_because(&format!("it answered {start:?}, which is no answer: {error}")))
         })
+    }
+
+    /// The next line, waited for as long as it may take; once a stop is seen, `word` is said. One that is late is ended,
+    /// which after a stop is no failure.
+    pub(crate) fn hear_in_time<T: DeserializeOwned>(
+        &mut self,
+        wait: &mut Wait,
+        word: Option<&impl Serialize>,
+    ) -> std::result::Result<T, Died> {
+        let since = Instant::now();
+        loop {
+            if wait.stopped_at.is_none() && wait.stop.load(Ordering::Relaxed) {
+                wait.stopped_at = Some(Instant::now());
+                word.map_or(Ok(()), |word| self.say(word))?;
+            }
+            if wait.stopped_at.is_some_and(|at| at.elapsed() > wait.patience) {
+                self.kill_because("it was stopped");
+                return Err(Died(Error::Interrupted));
+            }
+            if since.elapsed() > wait.silence_max {
+                return Err(Died(self.kill_because("it fell silent, and was killed")));
+            }
+            if let Some(answer) = self.hear(TICK)? {
+                return Ok(answer);
+            }
+        }
     }
 
     /// Waits until it ends by itself, having nothing more to answer.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use super::content::Content;
 use super::message::{Ask, FilesOpening, Tell};
-use crate::child::piped::{self, Piped, TICK};
+use crate::child::piped::{Piped, Wait};
 use crate::error::{Error, Result};
 
 /// The longest that one file may take; a child that takes longer is killed.
@@ -19,10 +19,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(600);
 pub struct FilesChild {
     piped: Piped,
     settings: BTreeMap<String, String>,
-    /// Set when the user wants no more.
-    stop: Arc<AtomicBool>,
-    /// How long it may take to finish what it does then.
-    patience: Duration,
+    /// How long it may take for what it is asked.
+    wait: Wait,
 }
 
 impl FilesChild {
@@ -31,19 +29,19 @@ impl FilesChild {
         Ok(FilesChild {
             piped: Piped::spawn(command)?,
             settings: BTreeMap::new(),
-            stop: Arc::default(),
-            patience: piped::PATIENCE,
+            wait: Wait::new(Arc::default(), SILENCE_MAX),
         })
     }
 
     /// With a flag that, once set, has it killed if it doesn't finish what it does soon.
     pub fn with_stop(self, stop: Arc<AtomicBool>) -> FilesChild {
-        FilesChild { stop, ..self }
+        FilesChild { wait: Wait { stop, ..self.wait }, ..self }
     }
 
-    /// With another time that it may take to finish after a stop. Default 60 s.
+    /// With another time that it may take for all it is asked after a stop, until it is asked for its figures.
+    /// Default 60 s.
     pub fn with_patience(self, patience: Duration) -> FilesChild {
-        FilesChild { patience, ..self }
+        FilesChild { wait: Wait { patience, ..self.wait }, ..self }
     }
 
     /// Has it open a store.
@@ -112,32 +110,16 @@ impl FilesChild {
 
     fn ask(&mut self, ask: &Ask) -> Result<Tell> {
         self.piped.say(ask)?;
-        match self.hear(*ask == Ask::Close)? {
+        let unhurried = &mut Wait::unhurried(SILENCE_MAX);
+        let wait = if *ask == Ask::Close { unhurried } else { &mut self.wait };
+        if *ask == Ask::Figures {
+            // They come after its rest.
+            wait.stopped_at = None;
+        }
+        match self.piped.hear_in_time(wait, None::<&Ask>)? {
             Tell::Wrong { what } => Err(Error::WrongData(format!("{}: {what}", self.piped.name))),
             Tell::Failed { what } => Err(Error::Target { target: self.piped.name.clone(), what }),
             tell => Ok(tell),
-        }
-    }
-
-    /// Waits for the answer. A child that doesn't give it in time is killed; after a stop that is no failure. A stop
-    /// hurries none that is closing: its last run was made, and would count no more.
-    fn hear(&mut self, is_closing: bool) -> Result<Tell> {
-        let asked_at = Instant::now();
-        let mut stopped_at = None;
-        loop {
-            if let Some(tell) = self.piped.hear(TICK)? {
-                return Ok(tell);
-            }
-            if self.stop.load(Ordering::Relaxed) && !is_closing {
-                let since = *stopped_at.get_or_insert_with(Instant::now);
-                if since.elapsed() > self.patience {
-                    self.piped.kill_because("it was stopped");
-                    return Err(Error::Interrupted);
-                }
-            }
-            if asked_at.elapsed() > SILENCE_MAX {
-                return Err(self.piped.kill_because("it fell silent, and was killed"));
-            }
         }
     }
 

@@ -115,6 +115,27 @@ fn a_child_that_does_not_finish_after_a_stop_is_interrupted() {
     assert!(matches!(error, Error::Interrupted), "{error}");
 }
 
+/// After Ctrl-C each of 256 small files had a minute of its own.
+#[test]
+fn all_that_a_child_is_asked_after_a_stop_has_its_time_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = r#"{"tell":"opened","settings":{}}"#;
+    let mut command = Command::new("sh");
+    let answers =
+        r#"while read line; do sleep 0.3; echo '{"tell":"done","ns":1,"sum":null}'; done"#;
+    command.args(["-c", &format!("read line; echo '{opened}'; {answers}")]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let child = FilesChild::spawn(command).unwrap().with_stop(stop.clone());
+    let child = child.with_patience(std::time::Duration::from_millis(500));
+    let mut child = child.open(&opening(dir.path(), Durability::Os)).unwrap();
+    for _ in 0..3 {
+        child.unlink("a").unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    let unlinked = (0..3).try_for_each(|_| child.unlink("a").map(drop));
+    assert!(matches!(unlinked, Err(Error::Interrupted)), "{unlinked:?}");
+}
+
 /// A stop had the child killed, and with it the last run, which was made, and all before it on its store.
 #[test]
 fn a_child_that_is_closing_is_waited_for_after_a_stop() {
