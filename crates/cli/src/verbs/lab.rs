@@ -109,7 +109,7 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
     let made = runner::make(experiment, &plan, &bench, &mut |status| show.update(status));
     show.finish();
     let summary = made.map_err(|error| match error {
-        // Of a version that is told by a target once it is open, and of what others made meanwhile.
+        // Of a version that is told by the first target once it is open, and of what others made meanwhile.
         Error::Refused(_) => usage(error),
         error => error.into(),
     })?;

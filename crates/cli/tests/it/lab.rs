@@ -105,7 +105,15 @@ fn servers_are_measured_reported_and_compared() {
         made_here.split_once('\n').unwrap().1.replace("\"version\":\"", "\"version\":\"0"),
     )
     .unwrap();
-    lab(&arguments).failure(2, "in version 0");
+    let refused = lab(&arguments).failure(2, "in version 0");
+    assert!(refused.text().is_empty(), "{refused:?}");
+    // A run of the floor, which has no version, is made before that is known, and told of.
+    let but_two = made_here.lines().enumerate().filter(|(at, _)| ![1, 3].contains(at));
+    let but_two: String = but_two.map(|(_, line)| format!("{line}\n")).collect();
+    fs::write(&runs, but_two.replace("\"version\":\"", "\"version\":\"0")).unwrap();
+    let refused = lab(&arguments).failure(2, "in version 0");
+    assert!(refused.text().contains("times the CPU time"), "{refused:?}");
+    assert_eq!(lines(&out), 23);
     fs::write(&runs, made_here).unwrap();
     lab(&["report", &text(&dir.beside("none"))]).failure(1, "none");
 

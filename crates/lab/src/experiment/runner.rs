@@ -100,6 +100,8 @@ pub struct Summary {
     pub left: usize,
     /// How many of those were made already: they don't count, or their store is gone with the stop.
     pub again: usize,
+    /// Why no more were made, where a target that was opened after others is of another version than its kept runs.
+    pub refused: Option<String>,
 }
 
 /// A run that doesn't count.
@@ -162,7 +164,7 @@ pub fn make(
     making.make_left(runs)?;
     let is_stopped = || bench.stop.load(Ordering::Relaxed);
     let are_made = !is_stopped() || making.left(runs).runs.is_empty();
-    let is_whole = making.summary.failed().is_empty();
+    let is_whole = making.summary.failed().is_empty() && making.summary.refused.is_none();
     let following = match is_whole && are_made {
         true => experiment.following(runs, making.file.records()),
         false => Vec::new(),
@@ -230,8 +232,17 @@ impl<'a> Making<'a> {
             let fingerprint = self.fingerprints.of(&run.subject)?;
             let file = &mut self.file;
             let made =
-                make_one(self.experiment, &left, at, file, &mut stores, self.bench, &mut tell)?;
-            let Some((mut record, error)) = made else { break };
+                make_one(self.experiment, &left, at, file, &mut stores, self.bench, &mut tell);
+            let (mut record, error) = match made {
+                Ok(Some(made)) => made,
+                Ok(None) => break,
+                // What came of those before it is told none the less.
+                Err(Error::Refused(why)) if self.summary.made > 0 => {
+                    self.summary.refused = Some(why);
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
             record.target_settings.extend(fingerprint.map(|one| (PROGRAM.to_owned(), one)));
             estimate.learn(run, began.elapsed());
             self.file.append(record.clone())?;

@@ -11,6 +11,7 @@ use crate::exit::{Exit, say};
 pub(super) fn tell(summary: &Summary) -> Exit {
     texts(summary).iter().for_each(say);
     match summary {
+        Summary { refused: Some(_), .. } => Exit::Usage,
         _ if summary.uncounted.iter().any(|one| one.became != Became::FellBehind) => Exit::Failure,
         Summary { interrupted: true, .. } => Exit::Interrupted,
         _ => Exit::Success,
@@ -33,11 +34,13 @@ fn texts(summary: &Summary) -> Vec<String> {
     let interrupted = summary.interrupted.then(|| {
         format!("interrupted; the same command goes on with the {left} runs that are left{again}")
     });
+    let refused = summary.refused.as_ref().map(|why| format!("{name}{why}"));
     let texts = [
         list(Became::FellBehind, "", "fell behind the rate that was asked"),
         list(Became::Lost, name, "don't count; the same command makes them again"),
         list(Became::Failed, name, "failed, and don't count"),
         interrupted,
+        refused,
     ];
     texts.into_iter().flatten().collect()
 }
@@ -69,6 +72,17 @@ mod tests {
         assert_eq!(exit(&[], true), Exit::Interrupted);
         assert_eq!(exit(&[Became::FellBehind], true), Exit::Interrupted);
         assert_eq!(exit(&[Became::Lost], true), Exit::Failure);
+    }
+
+    /// What was made before a target was refused was neither told of nor drawn.
+    #[test]
+    fn what_was_refused_is_told_after_what_failed_before_it() {
+        let refused = Some("it holds runs of version 1".to_owned());
+        let summary = Summary { refused, ..summary(&[Became::Failed], false) };
+        assert_eq!(tell(&summary), Exit::Usage);
+        let texts = texts(&summary);
+        assert!(texts[0].contains("1 of 9 runs failed"), "{texts:?}");
+        assert_eq!(texts[1..], ["tallybook: it holds runs of version 1"]);
     }
 
     /// With one run that didn't count nothing was said of what is left.
