@@ -33,6 +33,9 @@ use crate::output::Output;
 use crate::process;
 use crate::serve;
 
+/// The report in an experiment's directory.
+const REPORT_FILE: &str = "report.html";
+
 /// Runs one of the laboratory's commands.
 pub(crate) fn lab(arguments: LabArguments) -> anyhow::Result<Exit> {
     match arguments.command {
@@ -118,6 +121,9 @@ fn run(arguments: &LabRunArguments) -> anyhow::Result<Exit> {
     }
     if summary.made + summary.kept == 0 && summary.uncounted.is_empty() {
         say("interrupted before the first run was done; the same command begins again");
+        if directory.join(REPORT_FILE).exists() {
+            say("what the report shows that is there is of runs that are made again");
+        }
         return Ok(Exit::Interrupted);
     }
     // What nobody reads on is no less of a failure.
@@ -204,7 +210,7 @@ fn draw(experiment: &dyn Experiment, directory: &Path, rerun: &str) -> anyhow::R
     let report = runner::write_report(experiment, directory, rerun)?;
     let mut out = Output::new();
     writeln!(out, "{}", report.summary_markdown())?;
-    writeln!(out, "{}", directory.join("report.html").display())?;
+    writeln!(out, "{}", directory.join(REPORT_FILE).display())?;
     out.flush()?;
     Ok(())
 }

@@ -158,6 +158,27 @@ fn heads_are_measured_in_memory_and_from_the_disk() {
     assert!(!dir.beside("heads").join("lab-stores").exists());
 }
 
+/// Its report stayed as it was, and nothing said that the runs in it had just been taken back.
+#[test]
+fn an_interrupt_before_the_first_run_says_what_an_old_report_is_of() {
+    let dir = Dir::new();
+    let out = dir.beside("floor");
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("report.html"), "old").unwrap();
+    let mut command = tallybook();
+    // Filling its first store takes seconds.
+    command.args(["lab", "run", "http-floor", "--scale", "small", "--out", &text(&out)]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !out.join("lab-stores").exists() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let outcome: Outcome = child.wait_with_output().unwrap().into();
+    let outcome = outcome.failure(130, "before the first run was done");
+    assert!(outcome.stderr.contains("is of runs that are made again"), "{outcome:?}");
+}
+
 #[test]
 fn an_interrupt_keeps_what_is_done_and_the_same_command_goes_on() {
     let dir = Dir::new();
