@@ -446,7 +446,7 @@ pub(crate) enum LabCommand {
     List,
     /// Print what this machine can do: the limits that an engine's figures are read against
     Limits {
-        /// Where the disk is measured; it takes up to 700 MB there, and gives them back
+        /// Where the disk is measured, made for it if need be; it takes up to 700 MB there, and gives them back
         #[arg(long, value_name = "DIR", default_value = ".")]
         data: PathBuf,
     },

@@ -8,7 +8,7 @@
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use memmap2::{Mmap, MmapMut};
@@ -89,10 +89,12 @@ pub enum Figure {
     PerSecond(f64),
 }
 
-/// Measures all limits, those of the disk in `directory`, and tells each as soon as it is known.
+/// Measures all limits, those of the disk in `directory`, and tells each as soon as it is known. A directory that isn't
+/// there is made, and removed at the end.
 ///
 /// `NoSpace` when the directory's disk is nearly full. No file is left there, however it ends.
 pub fn measure(directory: &Path, size: &Size, tell: &mut dyn FnMut(Limit)) -> Result<()> {
+    let _made = Made::below(directory)?;
     let needed_bytes = (size.bytes + size.values * STRIDE_BYTES + size.writes * SMALL_BYTES) as u64;
     let available_bytes = machine::available_bytes(directory)?;
     if available_bytes < needed_bytes {
@@ -312,6 +314,26 @@ fn gaps_of_one(busy: Duration) -> Gaps {
     Gaps { longest, per_second: count as f64 / busy.as_secs_f64(), late }
 }
 
+/// Directories that weren't there, the deepest first: they go with this.
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    fn below(directory: &Path) -> Result<Made> {
+        let is_missing = |at: &&Path| !at.as_os_str().is_empty() && !at.exists();
+        let missing = directory.ancestors().take_while(is_missing).map(Path::to_owned);
+        let made = Made(missing.collect());
+        fs::create_dir_all(directory).map_err(Error::io(directory.display().to_string()))?;
+        Ok(made)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // One that others have put something in stays.
+        self.0.iter().for_each(|directory| drop(fs::remove_dir(directory)));
+    }
+}
+
 /// A file without a name: it goes when it is closed, however that comes.
 fn scratch(directory: &Path) -> Result<File> {
     let path = directory.join(format!("tallybook-limits-{}", std::process::id()));
@@ -339,7 +361,8 @@ mod tests {
             busy: Duration::from_millis(20),
         };
         let mut told = Vec::new();
-        measure(directory.path(), &size, &mut |limit| told.push(limit)).unwrap();
+        let missing = directory.path().join("one/two");
+        measure(&missing, &size, &mut |limit| told.push(limit)).unwrap();
         assert_eq!(told.len(), 17);
         let ns = |what: &str| {
             let limit = told.iter().find(|limit| limit.what.contains(what)).unwrap();
@@ -367,11 +390,13 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_missing_is_said_before_anything_is_measured() {
+    fn a_directory_that_cannot_be_made_is_said_before_anything_is_measured() {
+        let directory = tempfile::tempdir().unwrap();
+        let below = directory.path().join("file/below");
+        fs::write(directory.path().join("file"), "").unwrap();
         let mut told = 0;
-        let missing = Path::new("/nowhere/at/all");
-        let error = measure(missing, &Size::default(), &mut |_| told += 1).unwrap_err();
-        assert!(error.to_string().starts_with("/nowhere/at/all/tallybook-limits-"), "{error}");
+        let error = measure(&below, &Size::default(), &mut |_| told += 1).unwrap_err();
+        assert!(error.to_string().starts_with(&*below.to_string_lossy()), "{error}");
         assert_eq!(told, 0);
     }
 }

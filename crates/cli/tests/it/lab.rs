@@ -44,10 +44,12 @@ fn unknown_names_list_the_known_ones() {
 }
 
 #[test]
-fn limits_of_a_directory_that_is_missing_are_not_measured() {
-    let outcome = lab(&["limits", "--data", "/nowhere/at/all"]);
+fn limits_of_a_directory_that_cannot_be_made_are_not_measured() {
+    let dir = Dir::new();
+    fs::write(dir.beside("file"), "").unwrap();
+    let outcome = lab(&["limits", "--data", &text(&dir.beside("file").join("below"))]);
     assert!(outcome.text().is_empty(), "{}", outcome.text());
-    outcome.failure(1, "No such file");
+    outcome.failure(1, "Not a directory");
 }
 
 #[test]
