@@ -1,9 +1,11 @@
 //! The XML of a body, looked through as its bytes pass: what `s3s` would pass over or misread is refused, and what
 //! would become too much in memory.
 //!
-//! `s3s` drops CDATA sections, so that a prefix in one was none, reads of a number the digits that it begins with,
-//! so that 1,000 days were one, and skips what stands beside the rules of a lifecycle, so that a rule whose name was
-//! written small was none. What no document of S3 has, and what isn't a number in full, is refused here.
+//! `s3s` drops CDATA sections, so that a prefix in one was none, and so it does text and attributes where elements
+//! belong: a filter that held its prefix without the element was one of everything. It reads of a number the digits
+//! that it begins with, so that 1,000 days were one, and skips what stands beside the rules of a lifecycle, so that a
+//! rule whose name was written small was none. What no document of S3 has, and what isn't a number in full, is
+//! refused here.
 
 use super::refusal::Refusal;
 
@@ -31,6 +33,9 @@ const LISTED: [(&[u8], usize); 6] = [
     (b"Transition", 1000),
 ];
 
+/// The elements that mean everything when they are empty: what they have is in elements within.
+const FILTERS: [&[u8]; 2] = [b"And", b"Filter"];
+
 /// More bytes than any of these names has, and than any number.
 const HELD_BYTES_MAX: usize = 32;
 
@@ -44,6 +49,8 @@ const UNKNOWN: Refusal = Refusal::bad_request(
     "MalformedXML",
     "The XML has something else beside the rules of a lifecycle.",
 );
+const NO_TEXT: Refusal =
+    Refusal::bad_request("MalformedXML", "The XML has something else where only elements belong.");
 const NO_NUMBER: Refusal =
     Refusal::bad_request("MalformedXML", "The XML has something else where a number belongs.");
 
@@ -55,6 +62,11 @@ pub(crate) struct Markup {
     /// Where a lifecycle has nothing but rules: outside of each.
     is_beside_rules: bool,
     at: At,
+    behind: Behind,
+    /// A comment is passing, of which tags are counted and nothing else is looked at.
+    is_comment: bool,
+    /// The last two bytes.
+    last: [u8; 2],
     /// The name of a tag, or the text of a number, as far as it has come.
     held: Vec<u8>,
 }
@@ -62,17 +74,26 @@ pub(crate) struct Markup {
 /// Where the next byte is. Each `<` begins a tag, also where a comment or an attribute has one: so none is missed.
 #[derive(Default, Clone, Copy)]
 enum At {
-    /// Behind a tag, or in one, of which nothing more is of interest.
+    /// Behind a tag.
     #[default]
-    Elsewhere,
+    Text,
     Name,
     /// Behind `<!`.
     Mark,
-    /// In the tag before a number.
-    Attributes,
+    /// In a tag, behind its name.
+    Tag,
     Number,
     /// Behind the `<` that ends a number.
     End,
+}
+
+/// What may stand behind the name of the last tag, before the next.
+#[derive(Default, Clone, Copy, PartialEq)]
+enum Behind {
+    #[default]
+    Text,
+    Number,
+    Elements,
 }
 
 impl Markup {
@@ -82,47 +103,70 @@ impl Markup {
 
     fn take_one(&mut self, byte: u8) -> Result<(), Refusal> {
         self.at = match (self.at, byte) {
-            (At::Mark, b'-') => At::Elsewhere,
+            (At::Mark, b'-') => {
+                self.is_comment = true;
+                At::Text
+            }
             (At::Mark, _) => return Err(UNREAD),
-            (At::End, b'/') => At::Elsewhere,
+            // What ends an element is named with its slash.
+            (At::Name | At::End, b'/') if self.held.is_empty() => {
+                self.held.push(byte);
+                At::Name
+            }
             (At::End, _) => return Err(NO_NUMBER),
             (at, b'<') => self.begin(at)?,
-            (At::Elsewhere, _) => At::Elsewhere,
             (At::Name, b'!') if self.held.is_empty() => At::Mark,
             // A declaration stands before all else.
             (At::Name, b'?') if self.held.is_empty() && self.tags > 1 => return Err(UNREAD),
-            // What ends an element is named with its slash.
-            (At::Name, b'/') if self.held.is_empty() => {
-                self.held.push(byte);
-                At::Name
-            }
             (At::Name, b'>' | b'/' | b' ' | b'\t' | b'\r' | b'\n') => {
-                let is_number = NUMBERS.contains(&&*self.held);
                 self.take_name()?;
                 self.held.clear();
-                match (is_number, byte) {
-                    (false, _) => At::Elsewhere,
-                    (true, b'>') => At::Number,
-                    (true, _) => At::Attributes,
-                }
-            }
-            (At::Name, _) if self.held.len() == HELD_BYTES_MAX => {
-                self.take_name()?;
-                At::Elsewhere
+                if self.is_comment { At::Text } else { self.take_of_tag(byte)? }
             }
             (At::Name, _) => {
-                self.held.push(byte);
+                // Of a longer name the beginning is none of those that are known.
+                if self.held.len() < HELD_BYTES_MAX {
+                    self.held.push(byte);
+                }
                 At::Name
             }
-            (At::Attributes, b'>') => At::Number,
-            (At::Attributes, _) => At::Attributes,
             (At::Number, _) if self.held.len() == HELD_BYTES_MAX => return Err(NO_NUMBER),
             (At::Number, _) => {
                 self.held.push(byte);
                 At::Number
             }
+            (At::Tag, _) => self.take_of_tag(byte)?,
+            (At::Text, _) => {
+                self.check_text(byte)?;
+                At::Text
+            }
         };
+        self.is_comment &= !(self.last == *b"--" && byte == b'>');
+        self.last = [self.last[1], byte];
         Ok(())
+    }
+
+    /// Takes a byte of a tag behind its name.
+    fn take_of_tag(&mut self, byte: u8) -> Result<At, Refusal> {
+        match byte {
+            b'>' if self.behind == Behind::Number => return Ok(At::Number),
+            b'>' => {
+                // It ends what it began.
+                if self.last[1] == b'/' {
+                    self.behind = Behind::Elements;
+                }
+                return Ok(At::Text);
+            }
+            b'/' => {}
+            _ => self.check_text(byte)?,
+        }
+        Ok(At::Tag)
+    }
+
+    /// Refuses what stands where only elements belong.
+    fn check_text(&self, byte: u8) -> Result<(), Refusal> {
+        let is_wrong = self.behind == Behind::Elements && !byte.is_ascii_whitespace();
+        if is_wrong && !self.is_comment { Err(NO_TEXT) } else { Ok(()) }
     }
 
     /// Takes the name of a tag, of which as much is held as is of interest.
@@ -133,6 +177,14 @@ impl Markup {
                 return Err(TOO_MANY);
             }
         }
+        if self.is_comment {
+            return Ok(());
+        }
+        self.behind = match &*self.held {
+            name if NUMBERS.contains(&name) => Behind::Number,
+            name if name.starts_with(b"/") || FILTERS.contains(&name) => Behind::Elements,
+            _ => Behind::Text,
+        };
         match &*self.held {
             b"LifecycleConfiguration" | b"/Rule" => self.is_beside_rules = true,
             b"Rule" => self.is_beside_rules = false,
@@ -210,6 +262,42 @@ mod tests {
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Delete xmlns=\"http://a/b?c!d\">e!?</Delete>",
             "<!-- a -- <b> --><Key>c<!-- d --></Key>",
             "<Key>[CDATA[</Key>",
+        ] {
+            assert_eq!(look(document), Ok(()), "{document}");
+        }
+    }
+
+    /// A filter with its prefix as text, or as an attribute, was one without: the whole bucket expired.
+    #[test]
+    fn where_elements_belong_nothing_else_stands() {
+        for document in [
+            "<Filter>tmp/</Filter>",
+            "<Filter Prefix=\"tmp/\"/>",
+            "<Filter\n>&#32;</Filter>",
+            "<Filter><!-- a -->tmp/</Filter>",
+            "<Filter><!--a-->tmp/</Filter>",
+            "<Filter>--></Filter>",
+            "<Filter><And>tmp/</And></Filter>",
+            "<Filter><ObjectSizeLessThan>5</ObjectSizeLessThan>tmp/</Filter>",
+            "<Filter><Prefix/>tmp/</Filter>",
+            "<Filter><Prefix a=\"b\" />tmp/</Filter>",
+            "<Filter/>tmp/",
+            "<Delete><Object><Key>a</Key></Object>b</Delete>",
+            "</Delete b>",
+        ] {
+            assert_eq!(look(document), Err(NO_TEXT), "{document}");
+        }
+        let long = format!("<{0}>a</{0}>\n", "P".repeat(2 * HELD_BYTES_MAX));
+        for document in [
+            "<Filter/>",
+            "<Filter />\r\n<Status>Enabled</Status>",
+            "<Filter >\n\t<!-- <Filter>tmp/</Filter> a --><Prefix>a/&gt;</Prefix >\n</Filter>\n",
+            "<!-- <Rule><Days>1,000</Days></Rule> a --><Rule><!-- a/> --></Rule><!---->",
+            "<Prefix a=\"/\">tmp/</Prefix>",
+            "<Key>a/>b</Key>",
+            "<Key>a<!-- <b></b> -->c</Key>",
+            "<Prefixes>a</Prefixes>",
+            &long,
         ] {
             assert_eq!(look(document), Ok(()), "{document}");
         }

@@ -332,7 +332,8 @@ fn sub_resources_that_are_not_there_are_refused_and_nothing_is_done() {
 }
 
 /// A size below zero was none, so that the rule was for objects of every size; of two prefixes one was passed
-/// over; and a configuration without a body took all rules away.
+/// over, as was one that stood in a filter without its element; and a configuration without a body took all rules
+/// away.
 #[test]
 fn lifecycle_whose_bounds_cannot_be_kept_is_refused_and_the_one_before_stays() {
     let (_dir, door) = serving();
@@ -377,6 +378,11 @@ fn lifecycle_whose_bounds_cannot_be_kept_is_refused_and_the_one_before_stays() {
         ("<Filter><And><Prefix/><Prefixes/></And></Filter>", "MalformedXML"),
         ("<Filter/><prefix>logs/</prefix>", "MalformedXML"),
         ("<Filter/><Expiration><days>1</days></Expiration>", "MalformedXML"),
+        // What is not in an element where one belongs.
+        ("<Filter>tmp/</Filter>", "MalformedXML"),
+        ("<Filter Prefix=\"tmp/\"/>", "MalformedXML"),
+        ("<Filter><ObjectSizeLessThan>5</ObjectSizeLessThan>tmp/</Filter>", "MalformedXML"),
+        ("<Filter><Prefix/>tmp/</Filter>", "MalformedXML"),
     ] {
         let (status, said) = put(inside);
         assert!(status == 400 && said.contains(code), "{inside}: {status} {said}");
