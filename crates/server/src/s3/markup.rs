@@ -3,9 +3,9 @@
 //!
 //! `s3s` drops CDATA sections, so that a prefix in one was none, and so it does text and attributes where elements
 //! belong: a filter that held its prefix without the element was one of everything. It reads of a number the digits
-//! that it begins with, so that 1,000 days were one, and skips what stands beside the rules of a lifecycle, so that a
-//! rule whose name was written small was none. What no document of S3 has, and what isn't a number in full, is
-//! refused here.
+//! that it begins with, so that 1,000 days were one, and skips what stands beside the rules of a lifecycle, or the
+//! parts or objects that are named, so that one whose name was written small was none. What no document of S3 has,
+//! and what isn't a number in full, is refused here.
 
 use super::refusal::Refusal;
 
@@ -36,6 +36,14 @@ const LISTED: [(&[u8], usize); 6] = [
 /// The elements that mean everything when they are empty: what they have is in elements within.
 const FILTERS: [&[u8]; 2] = [b"And", b"Filter"];
 
+/// What is looked through has one of these around it, and in it nothing but these.
+const ROOTS: [(&[u8], &[&[u8]]); 4] = [
+    (b"CompleteMultipartUpload", &[b"Part"]),
+    (b"CreateBucketConfiguration", &[b"LocationConstraint"]),
+    (b"Delete", &[b"Object", b"Quiet"]),
+    (b"LifecycleConfiguration", &[b"Rule"]),
+];
+
 /// More bytes than any of these names has, and than any number.
 const HELD_BYTES_MAX: usize = 32;
 
@@ -47,7 +55,7 @@ const UNREAD: Refusal = Refusal::bad_request(
 );
 const UNKNOWN: Refusal = Refusal::bad_request(
     "MalformedXML",
-    "The XML has something else beside the rules of a lifecycle.",
+    "The XML has something else where its parts, objects or rules belong, or a location.",
 );
 const NO_TEXT: Refusal =
     Refusal::bad_request("MalformedXML", "The XML has something else where only elements belong.");
@@ -59,8 +67,10 @@ const NO_NUMBER: Refusal =
 pub(crate) struct Markup {
     tags: usize,
     listed: [usize; LISTED.len()],
-    /// Where a lifecycle has nothing but rules: outside of each.
-    is_beside_rules: bool,
+    /// What the root may have in it.
+    items: &'static [&'static [u8]],
+    /// In the root, and in none of those.
+    is_beside: bool,
     at: At,
     behind: Behind,
     /// A comment is passing, of which tags are counted and nothing else is looked at.
@@ -180,17 +190,22 @@ impl Markup {
         if self.is_comment {
             return Ok(());
         }
-        self.behind = match &*self.held {
-            name if NUMBERS.contains(&name) => Behind::Number,
-            name if name.starts_with(b"/") || FILTERS.contains(&name) => Behind::Elements,
-            _ => Behind::Text,
+        let name = &*self.held;
+        self.behind = if NUMBERS.contains(&name) {
+            Behind::Number
+        } else if name.starts_with(b"/") || FILTERS.contains(&name) {
+            Behind::Elements
+        } else {
+            Behind::Text
         };
-        match &*self.held {
-            b"LifecycleConfiguration" | b"/Rule" => self.is_beside_rules = true,
-            b"Rule" => self.is_beside_rules = false,
-            [b'/' | b'?', ..] => {}
-            _ if self.is_beside_rules => return Err(UNKNOWN),
-            _ => {}
+        if let Some((_, items)) = ROOTS.iter().find(|(root, _)| *root == name) {
+            (self.items, self.is_beside) = (items, true);
+        } else if let Some(ended) = name.strip_prefix(b"/") {
+            self.is_beside |= self.items.contains(&ended);
+        } else if self.items.contains(&name) {
+            self.is_beside = false;
+        } else if self.is_beside {
+            return Err(UNKNOWN);
         }
         Ok(())
     }
@@ -243,6 +258,33 @@ mod tests {
         }
         let two = whole.replace("</Rule>", "</Rule >\n<!-- b --><Rule a=\"b\"><ID>b</ID></Rule>");
         assert_eq!(look(&two), Ok(()));
+    }
+
+    /// A part that was named wrong was left out of the object, and an object of the delete; and a bucket was made
+    /// without its tags.
+    #[test]
+    fn nothing_stands_beside_what_is_named() {
+        let parts = "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>a</ETag></Part>\
+                     <Part><ETag>b</ETag><PartNumber>2</PartNumber></Part></CompleteMultipartUpload>";
+        let objects = "<Delete xmlns=\"http://x/\"><Quiet>true</Quiet><!-- <object/> --><Object><Key>a</Key>\
+                       <Size>1</Size></Object>\n<Object><Key>b</Key></Object></Delete>";
+        let bucket = "<CreateBucketConfiguration><LocationConstraint>eu</LocationConstraint>\
+                      </CreateBucketConfiguration>";
+        for (whole, item) in [
+            (parts, "Part"),
+            (objects, "Object"),
+            (objects, "Quiet"),
+            (bucket, "LocationConstraint"),
+        ] {
+            assert_eq!(look(whole), Ok(()));
+            for other in [item.to_lowercase(), format!("s3:{item}"), format!("{item}s")] {
+                let document = whole.replace(item, &other);
+                assert_eq!(look(&document), Err(UNKNOWN), "{document}");
+                let end = format!("</{item}>");
+                let document = whole.replace(&end, &format!("{end}<{other}></{other}>"));
+                assert_eq!(look(&document), Err(UNKNOWN), "{document}");
+            }
+        }
     }
 
     #[test]

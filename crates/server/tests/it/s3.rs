@@ -445,7 +445,9 @@ fn xml_that_would_be_misread_is_refused_and_nothing_is_done() {
     let before = shown();
     assert!(before.contains("<Prefix>tmp/</Prefix>") && before.contains("<Days>30</Days>"));
     let named = |key: &str| format!("<Delete><Object><Key>{key}</Key></Object></Delete>");
-    let many = format!("<Delete>{}</Delete>", "<Key/>".repeat(210_000));
+    let tags = "<CreateBucketConfiguration><Tags><Tag><Key>a</Key><Value>b</Value></Tag></Tags>\
+                </CreateBucketConfiguration>";
+    let many = format!("<Delete><Object>{}</Object></Delete>", "<Key/>".repeat(210_000));
     let objects = "<Object><Key>a</Key></Object>".repeat(1001);
     for (method, target, body) in [
         ("PUT", "/bucket?lifecycle", rules("<![CDATA[logs/]]>", "30")),
@@ -453,6 +455,8 @@ fn xml_that_would_be_misread_is_refused_and_nothing_is_done() {
         ("PUT", "/bucket?lifecycle", rules("logs/", "1 year")),
         ("POST", "/bucket?delete", named("a<![CDATA[b]]>")),
         ("POST", "/bucket?delete", format!("<!DOCTYPE Delete>{}", named("a"))),
+        ("POST", "/bucket?delete", named("a").replace("</Object>", "</Object><object/>")),
+        ("PUT", "/another", tags.to_owned()),
         ("POST", "/bucket?delete", many),
         ("POST", "/bucket?delete", format!("<Delete>{objects}</Delete>")),
     ] {
@@ -462,6 +466,7 @@ fn xml_that_would_be_misread_is_refused_and_nothing_is_done() {
     }
     assert_eq!(shown(), before);
     assert_eq!(door.ask("GET", "/bucket/a", &[], b"").2, b"value");
+    assert_eq!(door.status("HEAD", "/another", b""), 404);
 }
 
 /// A delete that was to be of an object of this size, or before this time, was done whatever there was, and
