@@ -117,7 +117,7 @@ impl Door {
             let swept = door.shelf.sweep(now_ms(), door.upload_days_max, &|| told.load(Relaxed));
             match swept {
                 Ok(swept) => tracing::debug!(?swept, "s3 swept"),
-                Err(error) => tracing::warn!(%error, "s3 was not swept; it is tried again"),
+                Err(error) => tracing::warn!(%error, "not all of s3 was swept; it is tried again"),
             }
         };
         let ticker = Ticker::start("tallybook-s3-sweep", SWEEP_PERIOD, sweep)

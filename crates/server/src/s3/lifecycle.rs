@@ -2,7 +2,7 @@
 //!
 //! A sweep unlinks objects that are due by their bucket's rules, ends uploads that are stale unless they are being
 //! completed, and takes parts whose upload is gone. An object is due at the first midnight (UTC) after so many days,
-//! as in S3.
+//! as in S3. What can't be read or taken is left, and all else is swept.
 //!
 //! Rules that were replaced, or whose bucket was, take nothing more. By those that came meanwhile the next sweep goes.
 
@@ -13,12 +13,12 @@ use s3s::dto::{
     GetBucketLifecycleConfigurationOutput, LifecycleExpiration, LifecycleRule,
     LifecycleRuleAndOperator, LifecycleRuleFilter,
 };
-use s3s::{S3Result, s3_error};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use tallybook_files::{Condition, Error, ListEntry, Stat, UnlinkOptions};
 
 use super::failure::failed;
 use super::layout;
-use super::meta::{BucketMeta, Rule, decode, millis, timestamp};
+use super::meta::{BucketMeta, ObjectMeta, Rule, decode, millis, timestamp};
 use super::shelf::Shelf;
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -216,7 +216,7 @@ impl Shelf {
 
     /// Sweeps every bucket as of `now_ms`. Uploads older than `upload_days_max` are stale in any case.
     /// `is_stopped` is asked before every entry that is looked at; once it says so, the sweep is over
-    /// and says what it had done.
+    /// and says what it had done. The error is that of the first thing that was left.
     pub(crate) fn sweep(
         &self,
         now_ms: u64,
@@ -224,10 +224,11 @@ impl Shelf {
         is_stopped: &dyn Fn() -> bool,
     ) -> S3Result<Swept> {
         let swept = Swept::default();
-        let mut sweep = Sweep { shelf: self, now_ms, upload_days_max, is_stopped, swept };
+        let mut sweep =
+            Sweep { shelf: self, now_ms, upload_days_max, is_stopped, swept, failure: None };
         // Whether it was stopped, who stopped it knows.
         let _ = sweep.run()?;
-        Ok(sweep.swept)
+        sweep.failure.map_or(Ok(sweep.swept), Err)
     }
 }
 
@@ -245,19 +246,23 @@ struct Sweep<'a> {
     upload_days_max: u32,
     is_stopped: &'a dyn Fn() -> bool,
     swept: Swept,
+    /// Of the first thing that was left.
+    failure: Option<S3Error>,
 }
 
 impl Sweep<'_> {
     fn run(&mut self) -> S3Result<ControlFlow<()>> {
         let mut buckets = Vec::new();
-        self.shelf.each(layout::BUCKETS, None, |entry| {
+        let listed = self.shelf.each(layout::BUCKETS, None, |entry| {
             if let ListEntry::File(stat) = entry {
                 let name = stat.name[layout::BUCKETS.len()..].to_owned();
-                let BucketMeta { lifecycle } = decode(&stat.attributes)?;
-                buckets.push(Ruled { name, version: stat.version, rules: lifecycle });
+                // Its uploads end nevertheless.
+                let meta = self.or_left(decode(&stat.attributes), BucketMeta::default())?;
+                buckets.push(Ruled { name, version: stat.version, rules: meta.lifecycle });
             }
             Ok(())
-        })?;
+        });
+        self.or_left(listed, ())?;
         for bucket in &buckets {
             if self.sweep_objects(bucket)?.is_break() || self.sweep_uploads(bucket)?.is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -266,27 +271,42 @@ impl Sweep<'_> {
         self.sweep_parts()
     }
 
+    /// What was done, or `otherwise` where that failed by itself, as by damage, which is left. What the store refuses
+    /// now, as when it is full, it refuses of all.
+    fn or_left<T>(&mut self, done: S3Result<T>, otherwise: T) -> S3Result<T> {
+        match done {
+            Err(error) if *error.code() == S3ErrorCode::InternalError => {
+                self.failure.get_or_insert(error);
+                Ok(otherwise)
+            }
+            done => done,
+        }
+    }
+
     /// Whether a bucket still has the rules that were read.
     fn holds(&self, bucket: &Ruled) -> S3Result<bool> {
         let stat = self.shelf.files.stat(&layout::bucket(&bucket.name)).map_err(failed)?;
         Ok(stat.is_some_and(|stat| stat.version == bucket.version))
     }
 
-    /// Visits the files with this prefix until the sweep is to stop.
+    /// Visits the files with this prefix until the sweep is to stop. One that can't be visited is left, and so are
+    /// those from where they can't be listed on.
     fn each_file(
         &mut self,
         prefix: &str,
         mut visit: impl FnMut(&mut Self, Stat) -> S3Result<()>,
     ) -> S3Result<ControlFlow<()>> {
-        self.shelf.each_until(prefix, None, |entry| {
+        let walked = self.shelf.each_until(prefix, None, |entry| {
             if (self.is_stopped)() {
                 return Ok(ControlFlow::Break(()));
             }
             if let ListEntry::File(stat) = entry {
-                visit(self, stat)?;
+                let visited = visit(self, stat);
+                self.or_left(visited, ())?;
             }
             Ok(ControlFlow::Continue(()))
-        })
+        });
+        self.or_left(walked, ControlFlow::Continue(()))
     }
 
     fn sweep_objects(&mut self, bucket: &Ruled) -> S3Result<ControlFlow<()>> {
@@ -319,43 +339,54 @@ impl Sweep<'_> {
         let base = layout::uploads(&bucket.name);
         let mut stale = Vec::new();
         let listed = self.each_file(&base, |sweep, stat| {
-            let key = decode::<super::meta::ObjectMeta>(&stat.attributes)?.key;
+            let meta = decode::<ObjectMeta>(&stat.attributes);
+            let key = meta.as_ref().map(|meta| &*meta.key).ok();
             let is_as_old_as = |days: u32| {
                 sweep.now_ms >= stat.written_at_ms.saturating_add(u64::from(days) * DAY_MS)
             };
             let upload = &stat.name[base.len()..];
             let is_due_anyway = is_as_old_as(sweep.upload_days_max)
-                || sweep.shelf.is_made(&bucket.name, &key, upload);
+                || key.is_some_and(|key| sweep.shelf.is_made(&bucket.name, key, upload));
             let ends = |rule: &Rule| {
                 rule.is_enabled
-                    && key.starts_with(&rule.prefix)
+                    && key.is_some_and(|key| key.starts_with(&rule.prefix))
                     && rule.abort_upload_days.is_some_and(is_as_old_as)
             };
             if is_due_anyway || bucket.rules.iter().any(ends) {
                 stale.push((upload.to_owned(), is_due_anyway));
             }
-            Ok(())
+            meta.map(|_| ())
         })?;
         if listed.is_break() {
             return Ok(listed);
         }
         for (upload, is_due_anyway) in stale {
-            if !is_due_anyway && !self.holds(bucket)? {
-                continue;
-            }
-            // Its parts are read while it is completed.
-            let Some(_alone) = self.shelf.completing.try_alone(&upload) else { continue };
-            self.shelf.end_upload_note(&bucket.name, &upload)?;
-            self.swept.uploads += 1;
-            // What a stop leaves of the parts, the next sweep takes.
-            let parts = layout::parts(&bucket.name, &upload);
-            let ended = self
-                .each_file(&parts, |sweep, stat| sweep.shelf.unlink_part(&stat.name).map(|_| ()))?;
-            if ended.is_break() {
-                return Ok(ended);
+            let ended = self.end_stale(bucket, &upload, is_due_anyway);
+            if self.or_left(ended, ControlFlow::Continue(()))?.is_break() {
+                return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    fn end_stale(
+        &mut self,
+        bucket: &Ruled,
+        upload: &str,
+        is_due_anyway: bool,
+    ) -> S3Result<ControlFlow<()>> {
+        if !is_due_anyway && !self.holds(bucket)? {
+            return Ok(ControlFlow::Continue(()));
+        }
+        // Its parts are read while it is completed.
+        let Some(_alone) = self.shelf.completing.try_alone(upload) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        self.shelf.end_upload_note(&bucket.name, upload)?;
+        self.swept.uploads += 1;
+        // What a stop leaves of the parts, the next sweep takes.
+        let parts = layout::parts(&bucket.name, upload);
+        self.each_file(&parts, |sweep, stat| sweep.shelf.unlink_part(&stat.name).map(|_| ()))
     }
 
     /// Takes parts whose upload is gone: what a kill left of one that was ended.
@@ -371,7 +402,8 @@ impl Sweep<'_> {
                 None => {
                     let (bucket, upload) = of.split_once('/').unwrap_or((&of, ""));
                     let note = layout::upload(bucket, upload);
-                    sweep.shelf.files.stat(&note).map_err(failed)?.is_some()
+                    let stat = sweep.shelf.files.stat(&note).map_err(failed);
+                    sweep.or_left(stat.map(|stat| stat.is_some()), true)?
                 }
             };
             last = Some((of, is_there));
@@ -388,7 +420,7 @@ mod tests {
     use tallybook_files::WriteOptions;
 
     use super::*;
-    use crate::s3::meta::{ObjectMeta, encode};
+    use crate::s3::meta::encode;
 
     fn keys(shelf: &Shelf, prefix: &str) -> Vec<String> {
         let mut keys = Vec::new();
@@ -491,6 +523,38 @@ mod tests {
         assert_eq!(stopped, Swept { objects: 6, parts: 2, ..Swept::default() });
         let rest = shelf.sweep(late_ms, 7, &|| false).unwrap();
         assert_eq!(rest, Swept { parts: 3, ..Swept::default() });
+    }
+
+    /// A sweep ended at the first thing that it couldn't read, each hour at the same one, and all behind that never
+    /// expired.
+    #[test]
+    fn sweep_leaves_what_is_damaged_and_goes_on() {
+        let (_dir, shelf) = Shelf::with_bucket("c");
+        let rule = Rule { is_enabled: true, expire_days: Some(1), ..Rule::default() };
+        shelf.set_bucket("c", |meta| meta.lifecycle = vec![rule.clone()]).unwrap();
+        let damaged = WriteOptions { attributes: "{".into(), ..WriteOptions::default() };
+        let object = shelf.note(&layout::object("c", "k"), WriteOptions::default()).unwrap();
+        for name in [
+            layout::bucket("a"),
+            layout::upload("a", "11"),
+            layout::bucket("b"),
+            layout::object("b", "k"),
+            layout::upload("c", "22"),
+        ] {
+            shelf.note(&name, damaged.clone()).unwrap();
+        }
+        for name in [layout::upload("c", "33"), layout::part("gone", "44", 1)] {
+            shelf.note(&name, WriteOptions::default()).unwrap();
+        }
+        let now_ms = object.changed_at_ms;
+        assert!(shelf.sweep(now_ms + 2 * DAY_MS, 7, &|| false).is_err());
+        assert_eq!(keys(&shelf, &layout::objects("c")), [""; 0]);
+        assert_eq!(keys(&shelf, layout::PARTS), [""; 0]);
+        // What ends by its age is not asked for anything else.
+        assert_eq!(keys(&shelf, layout::UPLOADS), ["a/11", "c/22", "c/33"]);
+        assert!(shelf.sweep(now_ms + 8 * DAY_MS, 7, &|| false).is_err());
+        assert_eq!(keys(&shelf, layout::UPLOADS), [""; 0]);
+        assert_eq!(keys(&shelf, &layout::objects("b")), ["k"]);
     }
 
     /// A sweep went by the rules that it had read at first: what somebody who saw it had them taken away to keep
