@@ -4,7 +4,8 @@
 //! completed, and takes parts whose upload is gone. An object is due at the first midnight (UTC) after so many days,
 //! as in S3. What can't be read or taken is left, and all else is swept.
 //!
-//! Rules that were replaced, or whose bucket was, take nothing more. By those that came meanwhile the next sweep goes.
+//! Rules that were replaced, or whose bucket was, take nothing more: what goes by them goes under the gate. By those
+//! that came meanwhile the next sweep goes.
 
 use std::ops::ControlFlow;
 
@@ -283,10 +284,27 @@ impl Sweep<'_> {
         }
     }
 
-    /// Whether a bucket still has the rules that were read.
-    fn holds(&self, bucket: &Ruled) -> S3Result<bool> {
+    /// Fails where the bucket has other rules than those that were read. Requires: the gate is held.
+    fn check_rules(&self, bucket: &Ruled) -> S3Result<()> {
         let stat = self.shelf.files.stat(&layout::bucket(&bucket.name)).map_err(failed)?;
-        Ok(stat.is_some_and(|stat| stat.version == bucket.version))
+        let condition = Condition::Version(bucket.version);
+        let current = stat.map(|stat| stat.version);
+        if condition.holds(current) { Ok(()) } else { Err(failed(Error::Conflict { current })) }
+    }
+
+    /// Unlinks what is due, unless it or the rules are others by now; whether it did.
+    fn unlink<G>(
+        &self,
+        name: &str,
+        condition: Option<Condition>,
+        hold: impl FnOnce() -> S3Result<G>,
+    ) -> S3Result<bool> {
+        let options = UnlinkOptions { condition, ..UnlinkOptions::default() };
+        let unlinked = self.shelf.files.unlink_holding(name, options, hold).map_err(failed);
+        match unlinked.and_then(|unlinked| unlinked) {
+            Err(error) if *error.code() == S3ErrorCode::PreconditionFailed => Ok(false),
+            unlinked => unlinked,
+        }
     }
 
     /// Visits the files with this prefix until the sweep is to stop. One that can't be visited is left, and so are
@@ -315,16 +333,15 @@ impl Sweep<'_> {
         for rule in bucket.rules.iter().filter(|rule| rule.is_enabled).filter(expires) {
             let swept = self.each_file(&format!("{base}{}", rule.prefix), |sweep, stat| {
                 let is_due = rule.expires(&stat.name[base.len()..], &stat, sweep.now_ms);
-                if !is_due || !sweep.holds(bucket)? {
-                    return Ok(());
-                }
-                // What was put under the key since the listing stays.
-                let condition = Some(Condition::Version(stat.version));
-                let options = UnlinkOptions { condition, ..UnlinkOptions::default() };
-                match sweep.shelf.files.unlink(&stat.name, options) {
-                    Ok(unlinked) => sweep.swept.objects += u64::from(unlinked),
-                    Err(Error::Conflict { .. }) => {}
-                    Err(error) => return Err(failed(error)),
+                if is_due {
+                    let hold = || {
+                        let gate = sweep.shelf.gate.read();
+                        sweep.check_rules(bucket).map(|()| gate)
+                    };
+                    // What was put under the key since the listing stays.
+                    let condition = Some(Condition::Version(stat.version));
+                    let unlinked = sweep.unlink(&stat.name, condition, hold)?;
+                    sweep.swept.objects += u64::from(unlinked);
                 }
                 Ok(())
             })?;
@@ -375,14 +392,20 @@ impl Sweep<'_> {
         upload: &str,
         is_due_anyway: bool,
     ) -> S3Result<ControlFlow<()>> {
-        if !is_due_anyway && !self.holds(bucket)? {
-            return Ok(ControlFlow::Continue(()));
-        }
         // Its parts are read while it is completed.
         let Some(_alone) = self.shelf.completing.try_alone(upload) else {
             return Ok(ControlFlow::Continue(()));
         };
-        self.shelf.end_upload_note(&bucket.name, upload)?;
+        let hold = || {
+            let gate = self.shelf.gate.write();
+            if !is_due_anyway {
+                self.check_rules(bucket)?;
+            }
+            Ok(gate)
+        };
+        if !self.unlink(&layout::upload(&bucket.name, upload), None, hold)? {
+            return Ok(ControlFlow::Continue(()));
+        }
         self.swept.uploads += 1;
         // What a stop leaves of the parts, the next sweep takes.
         let parts = layout::parts(&bucket.name, upload);
@@ -417,7 +440,7 @@ impl Sweep<'_> {
 
 #[cfg(test)]
 mod tests {
-    use tallybook_files::WriteOptions;
+    use tallybook_files::{CopyOptions, WriteOptions};
 
     use super::*;
     use crate::s3::meta::encode;
@@ -590,5 +613,58 @@ mod tests {
             assert_eq!(swept.uploads, 0, "{at}");
             assert_eq!(keys(&shelf, &layout::objects("b")).len(), left, "{at}");
         }
+    }
+
+    /// It looked at the rules before it waited for what it took to be done: who was told meanwhile that they were
+    /// gone lost an object more, or an upload.
+    #[test]
+    fn rules_are_taken_away_only_when_nothing_goes_by_them_any_longer() {
+        use std::sync::mpsc;
+        use std::time::Duration;
+
+        let (_dir, shelf) = Shelf::with_bucket("b");
+        let rule = Rule {
+            is_enabled: true,
+            expire_days: Some(1),
+            abort_upload_days: Some(1),
+            ..Rule::default()
+        };
+        let names = [layout::object("b", "k"), layout::upload("b", "11")];
+        let notes = names.clone().map(|name| shelf.note(&name, WriteOptions::default()).unwrap());
+        let late_ms = notes[1].changed_at_ms + 3 * DAY_MS;
+        for name in names {
+            shelf.set_bucket("b", |meta| meta.lifecycle = vec![rule.clone()]).unwrap();
+            let (sender, asked) = mpsc::channel();
+            let gate = shelf.gate.write();
+            let sweeping = shelf.clone();
+            let sweep = std::thread::spawn(move || {
+                let is_stopped = || {
+                    sender.send(()).unwrap();
+                    false
+                };
+                sweeping.sweep(late_ms, 7, &is_stopped).unwrap()
+            });
+            asked.recv().unwrap();
+            // It waits for who changes the rules, and has the gate.
+            assert!(asked.recv_timeout(Duration::from_millis(200)).is_err());
+            let bucket = layout::bucket("b");
+            let attributes = Some(encode(&BucketMeta::default()));
+            let options = CopyOptions { attributes, ..CopyOptions::default() };
+            shelf.files.copy(&bucket, &bucket, options).unwrap();
+            drop(gate);
+            assert_eq!(sweep.join().unwrap(), Swept::default());
+            assert!(shelf.files.unlink(&name, UnlinkOptions::default()).unwrap());
+        }
+
+        let gate = shelf.gate.read();
+        let (sender, set) = mpsc::channel();
+        let setting = shelf.clone();
+        let set_it = std::thread::spawn(move || {
+            setting.delete_lifecycle("b").unwrap();
+            sender.send(()).unwrap();
+        });
+        assert!(set.recv_timeout(Duration::from_millis(200)).is_err());
+        drop(gate);
+        set_it.join().unwrap();
     }
 }

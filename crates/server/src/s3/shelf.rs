@@ -1,5 +1,6 @@
 //! The buckets and objects as files: what every operation does with the file store, blocking.
 
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -26,9 +27,9 @@ const PAGE_ENTRIES: usize = 1000;
 #[derive(Clone)]
 pub(crate) struct Shelf {
     pub(crate) files: FileStore,
-    /// Held for reading by who puts something into a bucket or an upload, for writing by who takes the
-    /// bucket or the upload away: so nothing is put into what is gone. Held for no sync: one that waits to
-    /// write keeps all from reading.
+    /// Held for reading by who puts something into a bucket or an upload, or goes by its rules, for writing by
+    /// who takes the bucket or the upload away, or changes its rules: so nothing is put into what is gone. Held
+    /// for no sync: one that waits to write keeps all from reading.
     pub(crate) gate: Arc<RwLock<()>>,
     /// Memory for bodies being received, and pages being sent: all there is, or what a client may have.
     pub(crate) memory: Arc<Quota>,
@@ -109,7 +110,8 @@ impl Shelf {
         Ok(gate)
     }
 
-    /// Changes the settings of a bucket: those that there are when none other has changed them meanwhile.
+    /// Changes the settings of a bucket: those that there are when none other has changed them meanwhile, and
+    /// once nothing goes by them any longer.
     pub(crate) fn set_bucket(
         &self,
         bucket: &str,
@@ -124,8 +126,9 @@ impl Shelf {
                 attributes: Some(encode(&meta)),
                 ..CopyOptions::default()
             };
-            match self.files.copy(&name, &name, options) {
-                Ok(_) => return Ok(()),
+            let hold = || Ok::<_, Infallible>(self.gate.write());
+            match self.files.copy_holding(&name, &name, options, hold) {
+                Ok(Ok(_)) => return Ok(()),
                 Err(Error::Conflict { .. }) => {}
                 Err(error) => return Err(failed(error)),
             }
