@@ -9,7 +9,8 @@
 //! 4. The object knows the upload that it was made of, so that a client whose answer was lost may ask
 //!    again: as long as the object is there, the answer is the same.
 //! 5. A catalogue that was made anew from the buckets may have the note of such an upload again, as an earlier
-//!    release left one that was killed. It ends at the start, before anything else can come under the key.
+//!    release left one that was killed. It ends at the start, before anything else can come under the key, and its
+//!    parts go with the first sweep.
 //!
 //! A file's chunks are all of one length but the last, so parts can't be joined without being written
 //! anew.
@@ -344,30 +345,26 @@ impl Shelf {
         self.unlink_parts(bucket, upload)
     }
 
-    /// Takes away what is left of an upload whose object is there.
-    pub(crate) fn end_completed(&self, bucket: &str, upload: &str) -> S3Result<()> {
-        // It is mostly gone, and then this waits for no sync.
-        if self.files.stat(&layout::upload(bucket, upload)).map_err(failed)?.is_some() {
-            self.end_upload_note(bucket, upload)?;
-        }
-        self.unlink_parts(bucket, upload)
-    }
-
-    /// Ends the uploads whose object is there, so that nothing is made of them again. Requires: nothing was put under
-    /// its key since the store was opened.
+    /// Ends the uploads whose object is there, so that nothing is made of them again; their parts the sweep takes. The
+    /// error is the first of those that couldn't be ended. Requires: nothing was put under its key since the store was
+    /// opened.
     pub(crate) fn end_made(&self) -> S3Result<()> {
-        self.each(layout::UPLOADS, None, |entry| {
+        let mut failure = None;
+        let listed = self.each(layout::UPLOADS, None, |entry| {
             let of = entry.name()[layout::UPLOADS.len()..].split_once('/');
             let (ListEntry::File(stat), Some((bucket, upload))) = (&entry, of) else {
                 return Ok(());
             };
             // One that is damaged stands in no other's way; nothing can be made of it.
             let Ok(meta) = decode::<ObjectMeta>(&stat.attributes) else { return Ok(()) };
-            if self.is_made(bucket, &meta.key, upload) {
-                self.end_completed(bucket, upload)?;
+            if self.is_made(bucket, &meta.key, upload)
+                && let Err(error) = self.end_upload_note(bucket, upload)
+            {
+                failure.get_or_insert(error);
             }
             Ok(())
-        })
+        });
+        failure.map_or(listed, Err)
     }
 
     /// Whether what is under the key was made of this upload.
@@ -470,6 +467,48 @@ mod tests {
         assert!((50..200).contains(&count) && short.next_part_number_marker == Some(count as i32));
         drop(whole);
         assert_eq!(shelf.memory.used(), 0);
+    }
+
+    /// The first note that couldn't be taken away at the start kept all behind it: old requests to complete those
+    /// uploads put their parts in the place of what came later.
+    #[test]
+    fn upload_that_cannot_be_ended_at_the_start_keeps_no_other_from_it() {
+        use std::sync::Arc;
+        use tallybook::Resources;
+        use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
+        use tallybook::vfs::{ManualClock, MemoryFileSystem};
+        use tallybook_files::{
+            CreateOptions, Durability, FileStore, OpenOptions, resource_options,
+        };
+
+        let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+        let clock = Arc::new(ManualClock::at_ms(1_000_000));
+        let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
+        let durability = Durability::Sync;
+        let options = OpenOptions { durability, background: false, ..OpenOptions::default() };
+        let create = CreateOptions::default();
+        let files = FileStore::create_with("/files", create, options, resources).unwrap();
+        let shelf = Shelf::over(files, "b");
+        for id in ["1", "2", "3"] {
+            let upload = ObjectMeta { key: id.to_owned(), ..ObjectMeta::default() };
+            let object = ObjectMeta { upload: Some(id.to_owned()), ..ObjectMeta::default() };
+            for (name, meta) in
+                [(layout::upload("b", id), upload), (layout::object("b", id), object)]
+            {
+                let attributes = encode(&meta);
+                shelf.note(&name, WriteOptions { attributes, ..WriteOptions::default() }).unwrap();
+            }
+        }
+        let left = || {
+            let mut left = 0;
+            shelf.each(layout::UPLOADS, None, |_| Ok(left += 1)).unwrap();
+            left
+        };
+        fs.fail_at(0, Fault::errno(28).class(OperationClass::Writes));
+        assert!(shelf.end_made().is_err());
+        assert_eq!((fs.fired(), left()), (1, 1));
+        shelf.end_made().unwrap();
+        assert_eq!(left(), 0);
     }
 
     #[test]
