@@ -258,7 +258,12 @@ fn check_body(request: &Parts) -> std::result::Result<(), Refusal> {
     if request.method == Method::POST && request.headers.get_all(CONTENT_TYPE).iter().any(is_form) {
         return refuse("Uploads by form are not implemented.");
     }
-    let is_framed = text(CONTENT_ENCODING).is_some_and(|encoding| encoding.contains("aws-chunked"));
+    // Codings have no case, and `s3s` doesn't look at those of a part.
+    let names_frames = |encoding: &HeaderValue| {
+        let encoding = encoding.to_str().unwrap_or("").to_ascii_lowercase();
+        encoding.contains("aws-chunked")
+    };
+    let is_framed = request.headers.get_all(CONTENT_ENCODING).iter().any(names_frames);
     let is_streamed = text(HeaderName::from_static("x-amz-content-sha256"))
         .is_some_and(|hash| hash.starts_with("STREAMING-"));
     if (is_framed || is_streamed) && (text(AUTHORIZATION).is_none() || !is_streamed) {

@@ -91,8 +91,8 @@ pub(crate) fn user_metadata(metadata: Option<Metadata>) -> S3Result<BTreeMap<Str
 /// The content encoding without the framing that is taken off the body.
 pub(crate) fn content_encoding(given: Option<String>) -> Option<String> {
     let given = given?;
-    let kept: Vec<&str> =
-        given.split(',').map(str::trim).filter(|one| *one != "aws-chunked").collect();
+    let is_kept = |one: &&str| !one.eq_ignore_ascii_case("aws-chunked");
+    let kept: Vec<&str> = given.split(',').map(str::trim).filter(is_kept).collect();
     (!kept.is_empty()).then(|| kept.join(","))
 }
 

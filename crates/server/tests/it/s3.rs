@@ -227,6 +227,18 @@ fn forms_old_signatures_and_unsigned_frames_are_refused() {
         assert_eq!(door.ask("PUT", "/bucket/k", &[header], b"1\r\na\r\n0\r\n\r\n").0, 501);
     }
     assert_eq!(door.status("GET", "/bucket/k", b""), 404);
+    // Nor with another coding beside them, or a capital.
+    let upload = begin_upload(&door);
+    for headers in [
+        &["Content-Encoding: AWS-Chunked"][..],
+        &["Content-Encoding: gzip, Aws-chunked"],
+        &["Content-Encoding: gzip", "Content-Encoding: aws-chunked"],
+    ] {
+        for target in ["/bucket/k", &format!("/bucket/k?partNumber=1&uploadId={upload}")] {
+            let said = door.ask("PUT", target, headers, b"1\r\na\r\n0\r\n\r\n");
+            assert_eq!(said.0, 501, "{target} {headers:?}");
+        }
+    }
 }
 
 /// A sub-resource that `s3s` doesn't know was passed over, and the rest of the request was done: the XML of
