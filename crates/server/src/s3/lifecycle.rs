@@ -15,11 +15,12 @@ use s3s::dto::{
     LifecycleRuleAndOperator, LifecycleRuleFilter,
 };
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
+use tallybook_files::options::ATTRIBUTES_BYTES_MAX;
 use tallybook_files::{Condition, Error, ListEntry, Stat, UnlinkOptions};
 
 use super::failure::failed;
 use super::layout;
-use super::meta::{BucketMeta, ObjectMeta, Rule, decode, millis, timestamp};
+use super::meta::{BucketMeta, ObjectMeta, Rule, decode, encode, millis, timestamp};
 use super::shelf::Shelf;
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -191,6 +192,14 @@ impl Shelf {
             return Err(s3_error!(MalformedXML, "A configuration has at least one rule."));
         }
         let rules: Vec<Rule> = rules.into_iter().map(Rule::of).collect::<S3Result<_>>()?;
+        let bytes = encode(&BucketMeta { lifecycle: rules.clone() }).len();
+        if bytes > ATTRIBUTES_BYTES_MAX {
+            return Err(s3_error!(
+                InvalidRequest,
+                "The rules of a bucket have at most {ATTRIBUTES_BYTES_MAX} bytes as they are kept, \
+                 and these {bytes}."
+            ));
+        }
         self.set_bucket(bucket, |meta| meta.lifecycle.clone_from(&rules))
     }
 
@@ -443,7 +452,6 @@ mod tests {
     use tallybook_files::{CopyOptions, WriteOptions};
 
     use super::*;
-    use crate::s3::meta::encode;
 
     fn keys(shelf: &Shelf, prefix: &str) -> Vec<String> {
         let mut keys = Vec::new();
@@ -463,6 +471,23 @@ mod tests {
         assert_eq!(due_ms(DAY_MS + 1, 30), 32 * DAY_MS);
         // A time that no sound record has: never, instead of an overflow.
         assert_eq!(due_ms(u64::MAX, 1), u64::MAX);
+    }
+
+    /// What 1,000 rules take was too much for a bucket's file, and the answer was of attributes.
+    #[test]
+    fn rules_beyond_what_is_kept_of_a_bucket_are_refused_as_such() {
+        let (_dir, shelf) = Shelf::with_bucket("b");
+        let set = |count: usize, id: &str| {
+            let rule = Rule { id: id.to_owned(), expire_days: Some(30), ..Rule::default() };
+            let rules = vec![rule.show(); count];
+            shelf.set_lifecycle("b", Some(BucketLifecycleConfiguration { rules }))
+        };
+        set(1000, "").unwrap();
+        let refused = set(1000, "rule-0000").unwrap_err();
+        assert_eq!(*refused.code(), S3ErrorCode::InvalidRequest);
+        assert!(refused.message().unwrap().contains("rules"));
+        set(600, &"i".repeat(36)).unwrap();
+        assert_eq!(shelf.lifecycle("b").unwrap().rules.unwrap().len(), 600);
     }
 
     #[test]
