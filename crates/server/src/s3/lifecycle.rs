@@ -35,9 +35,11 @@ pub(crate) struct Swept {
 
 impl Rule {
     pub(super) fn of(rule: LifecycleRule) -> S3Result<Rule> {
+        let marker = rule.expiration.as_ref().and_then(|one| one.expired_object_delete_marker);
         let unknown = rule.transitions.is_some()
             || rule.noncurrent_version_expiration.is_some()
-            || rule.noncurrent_version_transitions.is_some();
+            || rule.noncurrent_version_transitions.is_some()
+            || marker == Some(true);
         check_filter(&rule)?;
         let filter = rule.filter.unwrap_or_default();
         let and = filter.and.unwrap_or_default();
@@ -64,16 +66,9 @@ impl Rule {
                 _ => Err(s3_error!(InvalidArgument, "'Days' must be a positive integer")),
             },
         };
-        let expiration = rule.expiration.unwrap_or_default();
-        let times = [
-            expiration.days.is_some(),
-            expiration.date.is_some(),
-            expiration.expired_object_delete_marker == Some(true),
-        ];
-        if times.into_iter().filter(|is_there| *is_there).count() > 1 {
-            return Err(s3_error!(MalformedXML, "An Expiration has one of Days and Date."));
-        }
-        let abort = rule.abort_incomplete_multipart_upload;
+        let (expiration, abort) = (rule.expiration, rule.abort_incomplete_multipart_upload);
+        check_actions(expiration.as_ref(), abort.as_ref())?;
+        let expiration = expiration.unwrap_or_default();
         let made = Rule {
             id: rule.id.unwrap_or_default(),
             is_enabled,
@@ -91,10 +86,7 @@ impl Rule {
                 "AbortIncompleteMultipartUpload cannot be specified with ObjectSize: an upload has none."
             ));
         }
-        let acts = made.expire_days.is_some()
-            || made.expire_at_ms.is_some()
-            || made.abort_upload_days.is_some();
-        if acts { Ok(made) } else { Err(s3_error!(MalformedXML, "A rule must do something.")) }
+        Ok(made)
     }
 
     pub(super) fn show(&self) -> LifecycleRule {
@@ -172,6 +164,24 @@ fn check_filter(rule: &LifecycleRule) -> S3Result<()> {
         1 if rule.prefix.is_some() => malformed("A rule has a Filter or a Prefix, not both."),
         _ => Ok(()),
     }
+}
+
+/// Refuses a rule of which an action doesn't say when, or says so twice, and one without any.
+fn check_actions(
+    expiration: Option<&LifecycleExpiration>,
+    abort: Option<&AbortIncompleteMultipartUpload>,
+) -> S3Result<()> {
+    if expiration.is_none() && abort.is_none() {
+        return Err(s3_error!(MalformedXML, "A rule must do something."));
+    }
+    if expiration.is_some_and(|one| one.days.is_some() == one.date.is_some()) {
+        return Err(s3_error!(MalformedXML, "An Expiration has one of Days and Date."));
+    }
+    if abort.is_some_and(|abort| abort.days_after_initiation.is_none()) {
+        let what = "An AbortIncompleteMultipartUpload has DaysAfterInitiation.";
+        return Err(s3_error!(MalformedXML, "{what}"));
+    }
+    Ok(())
 }
 
 /// The first midnight after so many days.
