@@ -235,8 +235,8 @@ impl Shelf {
     }
 
     /// Sweeps every bucket as of `now_ms`. Uploads older than `upload_days_max` are stale in any case.
-    /// `is_stopped` is asked before every entry that is looked at; once it says so, the sweep is over
-    /// and says what it had done. The error is that of the first thing that was left.
+    /// `is_stopped` is asked before every entry that is looked at and every upload that is ended; once it says
+    /// so, the sweep is over and says what it had done. The error is that of the first thing that was left.
     pub(crate) fn sweep(
         &self,
         now_ms: u64,
@@ -397,6 +397,9 @@ impl Sweep<'_> {
             return Ok(listed);
         }
         for (upload, is_due_anyway) in stale {
+            if (self.is_stopped)() {
+                return Ok(ControlFlow::Break(()));
+            }
             let ended = self.end_stale(bucket, &upload, is_due_anyway);
             if self.or_left(ended, ControlFlow::Continue(()))?.is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -581,6 +584,16 @@ mod tests {
         assert_eq!(stopped, Swept { objects: 6, parts: 2, ..Swept::default() });
         let rest = shelf.sweep(late_ms, 7, &|| false).unwrap();
         assert_eq!(rest, Swept { parts: 3, ..Swept::default() });
+        // Between uploads too, where there are no parts.
+        for upload in 0..5 {
+            let note = layout::upload("b", &upload.to_string());
+            shelf.note(&note, WriteOptions::default()).unwrap();
+        }
+        let after_7 = stop_after(7);
+        let stopped = shelf.sweep(late_ms + 7 * DAY_MS, 7, &|| after_7(&asked)).unwrap();
+        assert_eq!(stopped, Swept { uploads: 2, ..Swept::default() });
+        let rest = shelf.sweep(late_ms + 7 * DAY_MS, 7, &|| false).unwrap();
+        assert_eq!(rest, Swept { uploads: 3, ..Swept::default() });
     }
 
     /// A sweep ended at the first thing that it couldn't read, each hour at the same one, and all behind that never
@@ -667,7 +680,8 @@ mod tests {
         let names = [layout::object("b", "k"), layout::upload("b", "11")];
         let notes = names.clone().map(|name| shelf.note(&name, WriteOptions::default()).unwrap());
         let late_ms = notes[1].changed_at_ms + 3 * DAY_MS;
-        for name in names {
+        // An upload is asked for when it is listed, and when it is ended.
+        for (name, asks) in names.into_iter().zip([1, 2]) {
             shelf.set_bucket("b", |meta| meta.lifecycle = vec![rule.clone()]).unwrap();
             let (sender, asked) = mpsc::channel();
             let gate = shelf.gate.write();
@@ -679,7 +693,7 @@ mod tests {
                 };
                 sweeping.sweep(late_ms, 7, &is_stopped).unwrap()
             });
-            asked.recv().unwrap();
+            (0..asks).for_each(|_| asked.recv().unwrap());
             // It waits for who changes the rules, and has the gate.
             assert!(asked.recv_timeout(Duration::from_millis(200)).is_err());
             let bucket = layout::bucket("b");
