@@ -16,7 +16,7 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use tallybook_files::options::ATTRIBUTES_BYTES_MAX;
-use tallybook_files::{Condition, Error, ListEntry, Stat, UnlinkOptions};
+use tallybook_files::{Condition, Durability, Error, ListEntry, Stat, UnlinkOptions};
 
 use super::failure::failed;
 use super::layout;
@@ -311,14 +311,15 @@ impl Sweep<'_> {
         if condition.holds(current) { Ok(()) } else { Err(failed(Error::Conflict { current })) }
     }
 
-    /// Unlinks what is due, unless it or the rules are others by now; whether it did.
+    /// Unlinks what is due, unless it or the rules are others by now; whether it did. Nobody is told of it, so it
+    /// waits for no sync: what a power loss brings back is due again.
     fn unlink<G>(
         &self,
         name: &str,
         condition: Option<Condition>,
         hold: impl FnOnce() -> S3Result<G>,
     ) -> S3Result<bool> {
-        let options = UnlinkOptions { condition, ..UnlinkOptions::default() };
+        let options = UnlinkOptions { condition, durability: Some(Durability::Os) };
         let unlinked = self.shelf.files.unlink_holding(name, options, hold).map_err(failed);
         match unlinked.and_then(|unlinked| unlinked) {
             Err(error) if *error.code() == S3ErrorCode::PreconditionFailed => Ok(false),

@@ -26,7 +26,7 @@ use s3s::dto::{
     UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
-use tallybook_files::{ListEntry, UnlinkOptions, WriteOptions, Writer, hex};
+use tallybook_files::{Durability, ListEntry, UnlinkOptions, WriteOptions, Writer, hex};
 
 use super::buckets::owner;
 use super::checks::{Algorithm, Check, Hasher, show_checksum};
@@ -341,7 +341,7 @@ impl Shelf {
 
     /// Takes an upload away: the note first, under the gate, so that no part comes after it.
     pub(crate) fn end_upload(&self, bucket: &str, upload: &str) -> S3Result<()> {
-        self.end_upload_note(bucket, upload)?;
+        self.end_upload_note(bucket, upload, UnlinkOptions::default())?;
         self.unlink_parts(bucket, upload)
     }
 
@@ -357,8 +357,11 @@ impl Shelf {
             };
             // One that is damaged stands in no other's way; nothing can be made of it.
             let Ok(meta) = decode::<ObjectMeta>(&stat.attributes) else { return Ok(()) };
+            // What comes under the key later is no sooner durable than this.
+            let durability = Some(Durability::Os);
+            let options = UnlinkOptions { durability, ..UnlinkOptions::default() };
             if self.is_made(bucket, &meta.key, upload)
-                && let Err(error) = self.end_upload_note(bucket, upload)
+                && let Err(error) = self.end_upload_note(bucket, upload, options)
             {
                 failure.get_or_insert(error);
             }
@@ -374,11 +377,15 @@ impl Shelf {
     }
 
     /// Takes an upload's note away, so that it has ended; its parts are to be taken next.
-    pub(crate) fn end_upload_note(&self, bucket: &str, upload: &str) -> S3Result<()> {
+    pub(crate) fn end_upload_note(
+        &self,
+        bucket: &str,
+        upload: &str,
+        options: UnlinkOptions,
+    ) -> S3Result<()> {
         let note = layout::upload(bucket, upload);
         let hold = || Ok::<_, Infallible>(self.gate.write());
-        let Ok(_) =
-            self.files.unlink_holding(&note, UnlinkOptions::default(), hold).map_err(failed)?;
+        let Ok(_) = self.files.unlink_holding(&note, options, hold).map_err(failed)?;
         Ok(())
     }
 }
@@ -477,9 +484,7 @@ mod tests {
         use tallybook::Resources;
         use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
         use tallybook::vfs::{ManualClock, MemoryFileSystem};
-        use tallybook_files::{
-            CreateOptions, Durability, FileStore, OpenOptions, resource_options,
-        };
+        use tallybook_files::{CreateOptions, FileStore, OpenOptions, resource_options};
 
         let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
         let clock = Arc::new(ManualClock::at_ms(1_000_000));
