@@ -22,16 +22,12 @@ const NUMBERS: [&[u8]; 6] = [
     b"Size",
 ];
 
-/// The elements of which a list is made, and the most of them: each has far more bytes in memory than it may have in
-/// the document.
-const LISTED: [(&[u8], usize); 6] = [
-    (b"NoncurrentVersionTransition", 1000),
-    (b"Object", 1000),
-    (b"Part", 10_000),
-    (b"Rule", 1000),
-    (b"Tag", 1000),
-    (b"Transition", 1000),
-];
+/// The elements of which a list is made: each has far more bytes in memory than it may have in the document.
+const LISTED: [&[u8]; 6] =
+    [b"NoncurrentVersionTransition", b"Object", b"Part", b"Rule", b"Tag", b"Transition"];
+/// The most of each, but of parts.
+const LISTED_MAX: usize = 1000;
+const PARTS_MAX: usize = 10_000;
 
 /// The elements that mean everything when they are empty: what they have is in elements within.
 const FILTERS: [&[u8]; 2] = [b"And", b"Filter"];
@@ -49,6 +45,10 @@ const HELD_BYTES_MAX: usize = 32;
 
 const TOO_MANY: Refusal =
     Refusal::bad_request("MalformedXML", "The XML has more elements than any request needs.");
+const TOO_LONG: Refusal = Refusal::bad_request(
+    "MalformedXML",
+    "The XML has more than 10,000 parts, or 1,000 objects, rules or other elements of a list.",
+);
 const UNREAD: Refusal = Refusal::bad_request(
     "MalformedXML",
     "The XML may have no CDATA sections, document types and processing instructions.",
@@ -181,16 +181,17 @@ impl Markup {
 
     /// Takes the name of a tag, of which as much is held as is of interest.
     fn take_name(&mut self) -> Result<(), Refusal> {
-        if let Some(at) = LISTED.iter().position(|(name, _)| *name == &*self.held) {
+        let name = &*self.held;
+        if let Some(at) = LISTED.iter().position(|listed| *listed == name) {
             self.listed[at] += 1;
-            if self.listed[at] > LISTED[at].1 {
-                return Err(TOO_MANY);
+            let most = if name == b"Part" { PARTS_MAX } else { LISTED_MAX };
+            if self.listed[at] > most {
+                return Err(TOO_LONG);
             }
         }
         if self.is_comment {
             return Ok(());
         }
-        let name = &*self.held;
         self.behind = if NUMBERS.contains(&name) {
             Behind::Number
         } else if name.starts_with(b"/") || FILTERS.contains(&name) {
@@ -395,7 +396,7 @@ mod tests {
             for of in [format!("<{element}/>"), format!("<{element}\n></{element}>")] {
                 let mut markup = Markup::default();
                 (0..most).for_each(|_| markup.take(of.as_bytes()).unwrap());
-                assert_eq!(markup.take(of.as_bytes()), Err(TOO_MANY), "{of}");
+                assert_eq!(markup.take(of.as_bytes()), Err(TOO_LONG), "{of}");
             }
         }
     }
