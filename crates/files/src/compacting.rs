@@ -309,7 +309,9 @@ mod tests {
             let reaped = store.reap();
             let Some(fired) = place.fs.last_fired() else { break };
             skipped += fired.ordinal + 1 - from;
-            assert!(noted(&store).is_some() || is_compacted(), "{fired:?}: {reaped:?}");
+            // A pass that could not read the bucket has freed nothing yet.
+            let is_due = noted(&store).is_some() || store.totals().dead_bytes > 0;
+            assert!(is_due || is_compacted(), "{fired:?}: {reaped:?}");
             ended_early += u32::from(!is_compacted());
             place.clock.advance(Duration::from_secs(300));
             store.reap().unwrap();
