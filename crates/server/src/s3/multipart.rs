@@ -506,7 +506,11 @@ mod tests {
         }
         let left = || {
             let mut left = 0;
-            shelf.each(layout::UPLOADS, None, |_| Ok(left += 1)).unwrap();
+            let count = |_| {
+                left += 1;
+                Ok(())
+            };
+            shelf.each(layout::UPLOADS, None, count).unwrap();
             left
         };
         fs.fail_at(0, Fault::errno(28).class(OperationClass::Writes));
