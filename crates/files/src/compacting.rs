@@ -45,16 +45,18 @@ pub(crate) fn compact_next(core: &Core) -> Option<Result<()>> {
     Some(compact_and_note(core, bucket))
 }
 
-/// Compacts a bucket whose disk is full, if that may give something back, after what is compacted now; whether it may
-/// have.
-pub(crate) fn compact_for_room(core: &Core, bucket: u8) -> bool {
+/// Compacts a bucket whose disk is full, if that may give something back, after what is compacted now. Whatever comes
+/// of it, there may be room: a compaction gives back as it goes, also one that fails or meets damage, or another's.
+pub(crate) fn compact_for_room(core: &Core, bucket: u8) {
     let freed = || core.figures.lock().buckets[usize::from(bucket)].freed_anew(core.now_ns());
     if freed() == 0 {
-        return false;
+        return;
     }
-    let Some(_compacting) = core.compacting.try_lock_for(ROOM_WAIT_MAX) else { return false };
+    let compacting = core.compacting.try_lock_for(ROOM_WAIT_MAX);
     // Others who found it full may have had it compacted meanwhile.
-    freed() == 0 || compact_and_note(core, bucket).is_ok()
+    if compacting.is_some() && freed() > 0 {
+        let _ = compact_and_note(core, bucket);
+    }
 }
 
 /// Compacts a bucket, and notes how that went. Requires: the caller holds `compacting`.
@@ -382,6 +384,24 @@ mod tests {
         let refused = store.write("larger", &vec![7; 32 << 20], WriteOptions::default());
         assert!(matches!(refused, Err(Error::Engine(tallybook::Error::NoSpace { .. }))));
         assert!(BEFORE_TABLE.take().is_some(), "it is compacted again");
+    }
+
+    /// The compaction had made the room, and met one damaged chunk: the writer, who had waited for it, was refused.
+    #[test]
+    fn who_finds_the_disk_full_gets_the_room_that_is_made_beside_damage() {
+        let (place, store) = Place::new();
+        store.close().unwrap();
+        drop(store);
+        place.damage(100);
+        let store = place.open();
+        unlink_two_thirds(&store);
+        reap(store.core()).unwrap();
+        place.leave(3 << 20);
+        let mut numbers = 1000..;
+        while noted(&store).is_some() {
+            numbers.by_ref().take(10).for_each(|number| write(&store, number));
+        }
+        assert!(matches!(store.read("100"), Err(Error::Damaged { .. })));
     }
 
     /// The bucket with the lowest number was always the first: where something was freed in it all the time, and its

@@ -239,7 +239,8 @@ impl Writer {
         let chunk_key = key_layout::chunk(self.id, self.chunks);
         match store.put(&chunk_key, &bytes) {
             // What the counters tell as free may still be on the disk.
-            Err(tallybook::Error::NoSpace { .. }) if compact_for_room(&self.core, bucket) => {
+            Err(tallybook::Error::NoSpace { .. }) => {
+                compact_for_room(&self.core, bucket);
                 store.put(&chunk_key, &bytes)?
             }
             put => put?,
