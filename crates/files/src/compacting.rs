@@ -5,6 +5,7 @@
 //! minutes, and has a thread of its own: nobody who needs room waits for it, since the counters tell what is free
 //! before it is: but for who finds a disk full that has something to be given back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::Core;
@@ -15,6 +16,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The longest that a writer waits for a compaction that another began, as for the engine where that makes no progress.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Writers that wait for room at a time. With more of them a server had no threads left for who reads.
+const ROOM_WAITERS_MAX: usize = 4;
 
 /// Compacts the buckets that are to be, until the store is closed. What is damaged is told of by verifications.
 pub(crate) fn run(core: &Core) {
@@ -49,7 +53,8 @@ pub(crate) fn compact_next(core: &Core) -> Option<Result<()>> {
 /// of it, there may be room: a compaction gives back as it goes, also one that fails or meets damage, or another's.
 pub(crate) fn compact_for_room(core: &Core, bucket: u8) {
     let freed = || core.figures.lock().buckets[usize::from(bucket)].freed_anew(core.now_ns());
-    if freed() == 0 {
+    let waiting = core.waiting_for_room.clone();
+    if freed() == 0 || Arc::strong_count(&waiting) > ROOM_WAITERS_MAX + 1 {
         return;
     }
     let compacting = core.compacting.try_lock_for(ROOM_WAIT_MAX);
@@ -102,7 +107,7 @@ mod tests {
     };
     use tallybook::{Durability, Resources};
 
-    use super::{compact_due, compact_next};
+    use super::{ROOM_WAITERS_MAX, compact_due, compact_next};
     use crate::error::Error;
     use crate::key_layout;
     use crate::options::{CreateOptions, OpenOptions, UnlinkOptions, WriteOptions};
@@ -402,6 +407,37 @@ mod tests {
             numbers.by_ref().take(10).for_each(|number| write(&store, number));
         }
         assert!(matches!(store.read("100"), Err(Error::Damaged { .. })));
+    }
+
+    /// Each took a thread of a server for as long as it waited, until there were none for who reads.
+    #[test]
+    fn a_few_wait_for_room_and_the_others_are_refused_at_once() {
+        let (place, store) = Place::new();
+        unlink_two_thirds(&store);
+        let core = store.core();
+        reap(core).unwrap();
+        place.leave(3 << 20);
+        let file = vec![7; 64 << 20];
+        let (ends, ended) = mpsc::channel();
+        thread::scope(|scope| {
+            let compacting = core.compacting.lock();
+            for number in 0..ROOM_WAITERS_MAX {
+                let (store, file, ends) = (&store, &file, ends.clone());
+                scope.spawn(move || {
+                    let _ = store.write(&format!("waits {number}"), file, WriteOptions::default());
+                    ends.send(()).unwrap();
+                });
+            }
+            while Arc::strong_count(&core.waiting_for_room) < ROOM_WAITERS_MAX + 1 {
+                assert!(ended.try_recv().is_err(), "one doesn't wait");
+                thread::sleep(Duration::from_millis(1));
+            }
+            let refused = store.write("refused", &file, WriteOptions::default());
+            assert!(matches!(refused, Err(Error::Engine(tallybook::Error::NoSpace { .. }))));
+            assert!(ended.try_recv().is_err(), "it waited as long as the others");
+            drop(compacting);
+        });
+        assert_eq!(noted(&store), None);
     }
 
     /// The bucket with the lowest number was always the first: where something was freed in it all the time, and its

@@ -45,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) reaping: Mutex<()>,
     /// Held by whoever compacts a bucket, which may take minutes: the bucket whose turn is next.
     pub(crate) compacting: Mutex<u8>,
+    /// Held by each writer that waits for room on a full disk.
+    pub(crate) waiting_for_room: Arc<()>,
     /// Uploads that are over and could not be noted to be freed, with what they reserved.
     pub(crate) given_up: Mutex<Vec<(ContentId, Vec<Share>)>>,
     /// What the opening found to be swept, and is not yet. Held by whoever sweeps.

@@ -232,6 +232,7 @@ impl FileStore {
             opening: u64::from_le_bytes(random()?),
             reaping: Mutex::new(()),
             compacting: Mutex::new(0),
+            waiting_for_room: Arc::default(),
             given_up: Mutex::default(),
             unswept: Mutex::new(unswept),
             unknown: Mutex::new(unknown),
