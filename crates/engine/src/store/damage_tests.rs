@@ -6,11 +6,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::background::LOOK_INTERVAL;
+use crate::error::Error;
 use crate::file_name;
 use crate::options::{Options, Reading};
 use crate::resources::{Participant, ResourceOptions, Resources};
 use crate::store::{Store, WriteOptions};
-use crate::vfs::faulty::{Fault, FaultyFileSystem};
+use crate::vfs::faulty::{Fault, FaultyFileSystem, OperationClass::Reads};
 use crate::vfs::{File, FileSystem, ManualClock, MemoryFileSystem};
 
 fn open(fs: &MemoryFileSystem, clock: &Arc<ManualClock>, options: Options) -> Store {
@@ -209,6 +210,41 @@ fn a_compaction_goes_past_damage_and_tells_of_it() {
         compact().unwrap();
         assert_eq!((entries(&store), store.stats().background_error), (20_000, None));
     }
+}
+
+/// Of a damaged table and a segment that the disk didn't read once, it told of the table: who goes by that whether
+/// to ask again didn't, and the segment stayed.
+#[test]
+fn a_compaction_tells_first_of_what_may_be_read_another_time() {
+    let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+    let options = Options {
+        segment_bytes_min: 64 << 10,
+        segment_bytes_max: 64 << 10,
+        background: false,
+        ..small_tables()
+    };
+    let (store, ..) = damaged_store(&fs, &clock, &options, true);
+    let large = |at: u32| nth_key(20_000 + at);
+    for at in 0..300 {
+        store.put(&large(at), &[7; 1500]).unwrap();
+    }
+    store.flush().unwrap();
+    for at in (0..300).filter(|at| at % 5 != 0) {
+        store.delete(&large(at)).unwrap();
+    }
+    store.close().unwrap();
+    drop(store);
+    let faulty = Arc::new(FaultyFileSystem::new(Arc::new(fs)));
+    let resources = Resources::inline(ResourceOptions::default(), faulty.clone(), clock);
+    let store = Store::open_with("/s", options, resources).unwrap();
+    let is_segment = |_: &str, path: &Path| path.extension().is_some_and(|end| end == "journal");
+    faulty.fail_at(0, Fault::errno(libc::EIO).class(Reads).only(is_segment).sticky());
+    let compact = || store.compact_past_damage(None, None, &mut |_, _| {}).unwrap();
+    let unread = compact();
+    assert!(matches!(unread, Some(Error::Io { .. })), "{unread:?}");
+    faulty.clear();
+    let unread = compact();
+    assert!(matches!(unread, Some(Error::Corruption { .. })), "{unread:?}");
 }
 
 /// It may be tried again before the end of a compaction, and was forgotten by one that took ten minutes longer.

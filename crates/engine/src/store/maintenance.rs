@@ -113,7 +113,9 @@ impl Inner {
         unmerged.retain(|(unreadable, _)| unreadable.is_in(&version));
         uncollected.retain(|(number, _)| version.segments.get(*number).is_some());
         let merges = unmerged.into_iter().map(|(_, error)| error);
-        Ok(merges.chain(uncollected.into_iter().map(|(_, error)| error)).next())
+        let unread = merges.chain(uncollected.into_iter().map(|(_, error)| error));
+        // First what may be read another time: by what is damaged, which stays so, nobody would ask again.
+        Ok(unread.min_by_key(|error| matches!(error, Error::Corruption { .. })))
     }
 
     /// Makes a consistent copy of the store in a new directory by hard links.

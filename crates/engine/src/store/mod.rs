@@ -327,7 +327,7 @@ impl Store {
     }
 
     /// The same for who has to know whether it came to its end: what it went past because it can't be read is no
-    /// error, but the answer.
+    /// error, but the answer; `Corruption`, which stays, only where there is nothing that may be read another time.
     pub fn compact_past_damage(
         &self,
         start: Option<&[u8]>,
