@@ -45,7 +45,7 @@ pub struct RepairOptions {
 }
 
 /// What was repaired.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct RepairReport {
     /// The catalogue was made anew; this is what is left of the old one.
     pub old_catalogue: Option<PathBuf>,
@@ -61,12 +61,13 @@ pub struct RepairReport {
     /// What the verification afterwards found: files that are damaged or, if asked for, were unlinked.
     pub verified: VerifyReport,
     /// What kept it from coming to its end, as a disk that fails: another repair is needed.
-    pub unfinished: Option<String>,
+    pub unfinished: Option<Error>,
 }
 
 impl FileStore {
     /// Saves what is whole of the store in `dir`, which nobody has open: makes the catalogue anew from
-    /// the buckets if it is lost, and lost buckets anew and empty.
+    /// the buckets if it is lost, and lost buckets anew and empty. One that made something anew and then failed is no
+    /// error: the report says what it made, and that it is `unfinished`.
     pub fn repair(dir: impl AsRef<Path>, options: RepairOptions) -> Result<RepairReport> {
         let resources = own_resources(dir.as_ref())?;
         Self::repair_with(dir, options, resources)
@@ -96,8 +97,8 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     // From here on the description may name what was made.
     match finish(dir, repaired, options, open_options, resources, &mut report) {
         // The next repair would find nothing of it to tell.
-        Err(error) if report != RepairReport::default() => {
-            report.unfinished = Some(error.to_string());
+        Err(error) if !made.is_empty() || report.verified.is_complete => {
+            report.unfinished = Some(error);
         }
         finished => finished?,
     }

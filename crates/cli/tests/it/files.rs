@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use crate::binary::{Dir, Outcome, bytes, tallybook};
+use crate::binary::{Dir, Outcome, bytes, run, tallybook, unread};
 
 fn files(dir: &Dir, arguments: &[&str]) -> Outcome {
     dir.verb(&[&["files"], arguments].concat())
@@ -170,6 +170,23 @@ fn damage_exits_5_and_a_lost_catalogue_is_repaired() {
     assert_eq!(files(&dir, &["repair", "--unlink-damaged"]).code, Some(5));
     files(&dir, &["read", "file"]).failure(3, "there is no file");
     assert!(files(&dir, &["verify"]).success().text().ends_with("no damage\n"));
+}
+
+/// Where nobody read its report, a repair that had ended half-way was told of as one that is done.
+#[test]
+fn a_repair_that_does_not_come_to_its_end_says_so_whoever_reads() {
+    let dir = Dir::new();
+    dir.verb_reading(&["files", "write", "file"], b"file").success();
+    fs::remove_dir_all(dir.data().join("catalogue-000001")).unwrap();
+    // In the way of the second copy of the description.
+    let in_the_way = dir.data().join("STORE.tmp");
+    fs::create_dir(&in_the_way).unwrap();
+    let mut repair = tallybook();
+    repair.args(["files", "repair", "--data"]).arg(dir.data()).stdout(unread());
+    run(&mut repair).failure(1, "another is needed: cannot remove");
+    fs::remove_dir(&in_the_way).unwrap();
+    files(&dir, &["repair"]).success();
+    assert_eq!(files(&dir, &["read", "file"]).success().stdout, b"file");
 }
 
 /// Nobody was told, and the store was one fault from being lost.

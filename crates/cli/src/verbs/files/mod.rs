@@ -8,7 +8,7 @@ mod download;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde_json::{Value, json};
 use tallybook_files::{
     Condition, CopyOptions, CreateOptions, Destination, Durability, Error, FileStore,
@@ -257,10 +257,13 @@ fn repair(arguments: &FileStoreArguments, command: &RepairArguments) -> anyhow::
     };
     // With the catalogue the names of what was in a lost bucket are gone, too.
     let is_whole = report.old_catalogue.is_none() || report.old_buckets.is_empty();
-    let ended = printed.and_then(|()| match &report.unfinished {
-        Some(what) => bail!("the repair did not come to its end, and another is needed: {what}"),
-        None => Ok(()),
-    });
+    // That nobody reads on makes it no more finished.
+    let ended = match report.unfinished {
+        Some(error) => {
+            Err(error).context("the repair did not come to its end, and another is needed")
+        }
+        None => printed,
+    };
     found(exit_if(is_whole && is_sound(&report.verified)), ended)
 }
 

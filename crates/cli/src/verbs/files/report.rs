@@ -151,7 +151,7 @@ pub(super) fn repaired(report: &RepairReport) -> Value {
         "absent_buckets": report.absent_buckets,
         "unread_buckets": report.unread_buckets,
         "verified": verified(&report.verified),
-        "unfinished": report.unfinished,
+        "unfinished": report.unfinished.as_ref().map(ToString::to_string),
     })
 }
 
