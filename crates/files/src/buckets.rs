@@ -105,14 +105,11 @@ impl Buckets {
     }
 
     /// Whether nothing was ever written to a bucket that doesn't open: the process ended as it was made.
-    pub(crate) fn is_blank(&self, bucket: u8) -> bool {
+    pub(crate) fn is_blank(&self, bucket: u8) -> Result<bool> {
         let options =
             Options { create_if_missing: false, ..engine_options(&self.options, &self.superblock) };
-        let store = Store::open_with(self.path(bucket), options, self.resources.clone());
-        store.is_ok_and(|store| {
-            let heads = store.range_heads(ScanOptions::default());
-            heads.is_ok_and(|mut heads| heads.next().is_none())
-        })
+        let store = Store::open_with(self.path(bucket), options, self.resources.clone())?;
+        Ok(store.range_heads(ScanOptions::default())?.next().transpose()?.is_none())
     }
 
     /// Number of buckets that are open.

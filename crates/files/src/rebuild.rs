@@ -68,8 +68,13 @@ pub(crate) fn rebuild(
             absent.push(bucket);
             continue;
         }
+        let Some(is_read) = collect_bucket(&catalogue, buckets, bucket, superblock, &mut figures)?
+        else {
+            absent.push(bucket);
+            continue;
+        };
         figures.bucket(bucket).exists = true;
-        if !collect_bucket(&catalogue, buckets, bucket, superblock, &mut figures)? {
+        if !is_read {
             unread.push(bucket);
         }
     }
@@ -151,24 +156,28 @@ fn holds_store(fs: &dyn FileSystem, path: &Path) -> Result<bool> {
     Ok(!names.iter().all(|name| is_of_none(name)))
 }
 
-/// Takes over what there is of a bucket. Whether all entries could be read: not those of one that is damaged, or
-/// another's, in which nobody knows what there was.
+/// Takes over what there is of a bucket, but for one that was never made in full. Whether all entries could be read:
+/// not those of one that is damaged, or another's, in which nobody knows what there was.
 fn collect_bucket(
     catalogue: &Store,
     buckets: &Buckets,
     bucket: u8,
     superblock: &Superblock,
     figures: &mut Figures,
-) -> Result<bool> {
+) -> Result<Option<bool>> {
+    let path = buckets.path(bucket);
     let collected = match open_twice(buckets, bucket) {
         Ok(Some(store)) => collect_entries(catalogue, &store, superblock, figures),
         Ok(None) => Ok(false),
-        Err(Error::BucketLost { .. }) => Ok(buckets.is_blank(bucket)),
+        Err(Error::BucketLost { .. }) => match twice(&path, || buckets.is_blank(bucket)) {
+            Ok(Some(true)) => return Ok(None),
+            _ => Ok(false),
+        },
         Err(other) => Err(other),
     };
     match collected {
-        Err(Error::Engine(error)) if is_unread(&error, &buckets.path(bucket)) => Ok(false),
-        collected => collected,
+        Err(Error::Engine(error)) if is_unread(&error, &path) => Ok(Some(false)),
+        collected => collected.map(Some),
     }
 }
 

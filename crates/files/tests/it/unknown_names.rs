@@ -291,20 +291,37 @@ fn a_bucket_that_was_never_made_in_full_keeps_nothing_waiting() {
     let dir = memory_dir().join(BUCKETS[1]);
     write(&store, &names[0], b"file");
     memory.set_observer(None);
-    let mut unmade = 0;
-    for image in images.lock().unwrap().iter() {
+    let in_bucket_1 = |_: &str, path: &Path| path.starts_with("/files/buckets/001-000001");
+    // Repairs it, while a read of that bucket fails once; answers the store, and which read that was.
+    let repaired = |image: &MemoryImage, from: Option<u64>| {
         let left = image.crash(CrashMode::KeepAll, 0);
-        let is_begun = left.exists(&dir).unwrap();
         let catalogue = memory_dir().join("catalogue-000001");
         left.remove(&catalogue.join("CURRENT")).unwrap();
-        let report = repair(&left, false).unwrap();
+        let fs = FaultyFileSystem::new(Arc::new(left.clone()));
+        let fault = Fault::errno(5).class(OperationClass::Reads).only(in_bucket_1);
+        from.into_iter().for_each(|ordinal| fs.fail_at(ordinal, fault));
+        let options = RepairOptions::default();
+        let report = FileStore::repair_with(memory_dir(), options, inline(fs.clone())).unwrap();
         assert_eq!((report.unread_buckets, report.verified.unknown_buckets), (vec![], vec![]));
+        assert_eq!(report.old_buckets, [], "nothing of it is lost");
         let store = reopen(&left).unwrap();
-        unmade += u32::from(is_begun && store.stat(&names[0]).unwrap().is_none());
         write(&store, &names[1], b"file");
         assert_reads(&store, &names[1], b"file");
+        (store, fs.last_fired().map(|fired| fired.ordinal))
+    };
+    let (mut unmade, mut unread) = (0, 0);
+    for image in images.lock().unwrap().iter() {
+        let (store, _) = repaired(image, None);
+        let is_begun = image.crash(CrashMode::KeepAll, 0).exists(&dir).unwrap();
+        if is_begun && store.stat(&names[0]).unwrap().is_none() {
+            unmade += 1;
+            let mut from = 0;
+            while let (_, Some(failed)) = repaired(image, Some(from)) {
+                (from, unread) = (failed + 1, unread + 1);
+            }
+        }
     }
-    assert!(unmade > 5, "{unmade}");
+    assert!(unmade > 5 && unread > 5, "{unmade} unmade, {unread} not read");
 }
 
 /// A bucket that could not be read at first was made anew and empty once it was found to be lost, or away: what it
