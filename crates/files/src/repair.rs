@@ -12,7 +12,8 @@
 //!    over what can be read now.
 //! 5. Verify everything, and unlink damaged files if asked to.
 //!
-//! A repair that fails before 3 leaves nothing of what it made; one that fails after tells of it all the same.
+//! A repair that fails before the first copy of the description is replaced leaves nothing of what it made; one that
+//! fails after tells of it all the same.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,14 +89,23 @@ impl FileStore {
 
 fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Result<RepairReport> {
     let open_options = OpenOptions { background: false, ..OpenOptions::default() };
+    let fs = &*resources.fs;
     let mut made = Vec::new();
     let anew = make_anew(dir, options, &open_options, resources, &mut made);
-    let (mut report, repaired) = anew.inspect_err(|_| {
-        // Each try would leave others. What can't be removed is in nobody's way.
-        made.iter().for_each(|path| clear(&*resources.fs, path));
+    let anew = anew.and_then(|(report, repaired)| {
+        // Also where nothing was lost: one of the two copies may be.
+        match repaired.write(fs, dir) {
+            Err(error) if is_older(fs, dir, &repaired) => Err(error),
+            written => Ok((report, repaired, written)),
+        }
+    });
+    let (mut report, repaired, written) = anew.inspect_err(|_| {
+        // Nothing names it, and each try would leave others. What can't be removed is in nobody's way.
+        made.iter().for_each(|path| clear(fs, path));
     })?;
-    // From here on the description may name what was made.
-    match finish(dir, repaired, options, open_options, resources, &mut report) {
+    let finished =
+        written.and_then(|()| finish(dir, repaired, options, open_options, resources, &mut report));
+    match finished {
         // The next repair would find nothing of it to tell.
         Err(error) if !made.is_empty() || report.verified.is_complete => {
             report.unfinished = Some(error);
@@ -103,6 +113,11 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
         finished => finished?,
     }
     Ok(report)
+}
+
+/// Whether the description that is there is known to be of before a repair.
+fn is_older(fs: &dyn FileSystem, dir: &Path, repaired: &Superblock) -> bool {
+    Superblock::read(fs, dir).is_ok_and(|there| there.changes < repaired.changes)
 }
 
 /// Makes anew what is lost, in directories that it tells of in `made`; answers what that is, and the description
@@ -175,8 +190,7 @@ fn make_anew(
     Ok((report, repaired))
 }
 
-/// Has the description name what was made anew, takes over what an earlier repair could not read, and verifies
-/// everything.
+/// Takes over what an earlier repair could not read, and verifies everything.
 fn finish(
     dir: &Path,
     repaired: Superblock,
@@ -185,8 +199,6 @@ fn finish(
     resources: &Arc<Resources>,
     report: &mut RepairReport,
 ) -> Result<()> {
-    // Also where nothing was lost: one of the two copies may be.
-    repaired.write(&*resources.fs, dir)?;
     let store = FileStore::open_unlocked(dir, repaired, open_options, resources.clone())?;
     if report.old_catalogue.is_none() {
         take_over_unknown(&store, options)?;
