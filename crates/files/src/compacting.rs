@@ -52,14 +52,14 @@ pub(crate) fn compact_next(core: &Core) -> Option<Result<()>> {
 /// Compacts a bucket whose disk is full, if that may give something back, after what is compacted now. Whatever comes
 /// of it, there may be room: a compaction gives back as it goes, also one that fails or meets damage, or another's.
 pub(crate) fn compact_for_room(core: &Core, bucket: u8) {
-    let freed = || core.figures.lock().buckets[usize::from(bucket)].freed_anew(core.now_ns());
+    let may_help = || core.figures.lock().buckets[usize::from(bucket)].may_make_room(core.now_ns());
     let waiting = core.waiting_for_room.clone();
-    if freed() == 0 || Arc::strong_count(&waiting) > ROOM_WAITERS_MAX + 1 {
+    if !may_help() || Arc::strong_count(&waiting) > ROOM_WAITERS_MAX + 1 {
         return;
     }
     let compacting = core.compacting.try_lock_for(ROOM_WAIT_MAX);
     // Others who found it full may have had it compacted meanwhile.
-    if compacting.is_some() && freed() > 0 {
+    if compacting.is_some() && may_help() {
         let _ = compact_and_note(core, bucket);
     }
 }
@@ -107,7 +107,7 @@ mod tests {
     };
     use tallybook::{Durability, Resources};
 
-    use super::{ROOM_WAITERS_MAX, compact_due, compact_next};
+    use super::{ROOM_WAITERS_MAX, compact_due, compact_for_room, compact_next};
     use crate::error::Error;
     use crate::key_layout;
     use crate::options::{CreateOptions, OpenOptions, UnlinkOptions, WriteOptions};
@@ -384,7 +384,10 @@ mod tests {
         store.write("large", &file, WriteOptions::default()).unwrap();
         assert_eq!(noted(&store), None);
         assert!(store.read("large").unwrap().unwrap() == file);
-        // Where nothing was freed, nothing is compacted.
+        // What little was freed since makes no room.
+        unlink(&store, 4);
+        reap(store.core()).unwrap();
+        assert!(noted(&store).is_some());
         BEFORE_TABLE.set(Some(Box::new(|| {})));
         let refused = store.write("larger", &vec![7; 32 << 20], WriteOptions::default());
         assert!(matches!(refused, Err(Error::Engine(tallybook::Error::NoSpace { .. }))));
@@ -407,6 +410,26 @@ mod tests {
             numbers.by_ref().take(10).for_each(|number| write(&store, number));
         }
         assert!(matches!(store.read("100"), Err(Error::Damaged { .. })));
+    }
+
+    /// One read that failed, or a full disk, had every writer refused for five minutes.
+    #[test]
+    fn who_finds_the_disk_full_tries_a_compaction_again_that_failed_a_while_ago() {
+        let (place, store) = Place::new();
+        unlink_two_thirds(&store);
+        let core = store.core();
+        reap(core).unwrap();
+        let makes_table = |operation: &str, path: &Path| operation == "create" && is_table(path);
+        place.fs.fail_at(0, Fault::errno(5).class(OperationClass::Writes).only(makes_table));
+        for _ in 0..2 {
+            compact_for_room(core, 0);
+            assert_eq!(place.fs.fired(), 1);
+            assert!(noted(&store).is_some());
+        }
+        place.clock.advance(Duration::from_secs(10));
+        assert!(compact_next(core).is_none());
+        compact_for_room(core, 0);
+        assert_eq!(noted(&store), None);
     }
 
     /// Each took a thread of a server for as long as it waited, until there were none for who reads.
