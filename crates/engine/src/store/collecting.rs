@@ -317,6 +317,50 @@ mod tests {
         }
     }
 
+    /// A store whose closed segments are four fifths dead, of which nothing is collected yet.
+    fn mostly_dead(fs: &MemoryFileSystem) -> Store {
+        let store = open(fs, &Arc::new(ManualClock::at_ms(1)));
+        for at in 0..300u32 {
+            store.put(&at.to_be_bytes(), &[7; 1500]).unwrap();
+        }
+        store.flush().unwrap();
+        for at in (0..300u32).filter(|at| at % 5 != 0) {
+            store.delete(&at.to_be_bytes()).unwrap();
+        }
+        store.flush().unwrap();
+        assert_eq!(store.stats().collections, 0);
+        store
+    }
+
+    /// Has the disk have so much left.
+    fn leave(fs: &MemoryFileSystem, bytes: u64) {
+        const LARGE: u64 = 1 << 40;
+        fs.set_capacity(Some(LARGE));
+        let left = fs.available_bytes("/s".as_ref()).unwrap();
+        fs.set_capacity(Some(LARGE - left + bytes));
+    }
+
+    fn check_collected(store: &Store) {
+        let before = segment_shares(&store.inner.state.load()).len() as u64;
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+        assert!(store.stats().collections >= before, "{:?} of {before}", store.stats());
+        for at in 0..300u32 {
+            let value = store.get(&at.to_be_bytes()).unwrap();
+            assert_eq!(value.is_some(), at % 5 == 0, "{at}");
+        }
+    }
+
+    /// It failed where what was kept ready for writers had the room that it lacked; background work gives that up.
+    #[test]
+    fn a_compaction_that_finds_no_room_gives_up_spare_segments() {
+        let fs = MemoryFileSystem::new();
+        let store = mostly_dead(&fs);
+        while store.inner.prepare_step() {}
+        assert!(store.stats().spare_segments > 0);
+        leave(&fs, 8 << 10);
+        check_collected(&store);
+    }
+
     /// It is tried again minutes later, and was forgotten by a compaction that took as long.
     #[test]
     fn a_long_compaction_tells_of_a_segment_that_could_not_be_collected() {

@@ -87,9 +87,9 @@ impl Inner {
         let (mut unmerged, mut uncollected) = (Vec::new(), Vec::new());
         loop {
             self.check_writable()?;
-            let compacted = self.compact_one(true, Some(slice.clone()));
+            let compacted = self.making_room(|| self.compact_one(true, Some(slice.clone())));
             self.merges_avoided.gather(&mut unmerged);
-            match compacted.inspect_err(|error| self.poison_if_sync_failed(error))? {
+            match compacted? {
                 Compacted::Nothing => break,
                 Compacted::Job(start) => slice.start = start,
             }
@@ -97,7 +97,7 @@ impl Inner {
             let done = self.counters.compaction_bytes_read.load(Ordering::Relaxed) - before;
             progress(done.min(total), total);
         }
-        while self.collect_one(true).inspect_err(|error| self.poison_if_sync_failed(error))? {
+        while self.making_room(|| self.collect_one(true))? {
             self.segments_avoided.gather(&mut uncollected);
             self.check_writable()?;
             self.remove_obsolete();
@@ -116,6 +116,16 @@ impl Inner {
         let unread = merges.chain(uncollected.into_iter().map(|(_, error)| error));
         // First what may be read another time: by what is damaged, which stays so, nobody would ask again.
         Ok(unread.min_by_key(|error| matches!(error, Error::Corruption { .. })))
+    }
+
+    /// Does a step of what frees space: before it fails for want of room, what is kept ready for writers goes.
+    fn making_room<T>(&self, step: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            match step() {
+                Err(Error::NoSpace { .. }) if self.pool.release_spare() => {}
+                done => return done.inspect_err(|error| self.poison_if_sync_failed(error)),
+            }
+        }
     }
 
     /// Makes a consistent copy of the store in a new directory by hard links.

@@ -152,7 +152,8 @@ fn collections_that_fail_leave_no_file_behind() {
         matches!(name, "write_all_at" | "sync_data" | "rename")
             && path.to_string_lossy().ends_with(".journal.tmp")
     };
-    let fault = Fault { only: Some(is_collected), ..Fault::errno(NO_SPACE) };
+    // For as long as there are spare segments to give up, too.
+    let fault = Fault { only: Some(is_collected), ..Fault::errno(NO_SPACE) }.sticky();
     let mut failed = 0;
     for _ in 0..20 {
         faulty.fail_at(faulty.operation_count(), Fault { class: OperationClass::Writes, ..fault });
