@@ -37,8 +37,10 @@ impl Inner {
         let state = self.state.load_full();
         self.segments_avoided.forget(|&number| state.version.segments.get(number).is_none());
         let shares = self.collectable(&state);
-        let (ratio, bytes_max) =
-            (self.options.collection_live_ratio, self.options.segment_bytes_max);
+        // A copy takes room before it gives any: on a disk that is nearly full, a little at a time.
+        let available = self.resources.fs.available_bytes(&self.dir).unwrap_or(u64::MAX);
+        let bytes_max = self.options.segment_bytes_max.min(available / 2);
+        let ratio = self.options.collection_live_ratio;
         let picked = collection::pick(&shares, ratio, bytes_max, idle);
         if picked.is_empty() {
             return Ok(false);
@@ -358,6 +360,16 @@ mod tests {
         while store.inner.prepare_step() {}
         assert!(store.stats().spare_segments > 0);
         leave(&fs, 8 << 10);
+        check_collected(&store);
+    }
+
+    /// It was to copy as much as a segment holds before anything was given back: where that found no room, nothing was.
+    #[test]
+    fn a_disk_that_is_nearly_full_is_collected_a_little_at_a_time() {
+        let fs = MemoryFileSystem::new();
+        let store = mostly_dead(&fs);
+        while store.inner.pool.release_spare() {}
+        leave(&fs, 16 << 10);
         check_collected(&store);
     }
 
