@@ -6,6 +6,9 @@
 //! that it begins with, so that 1,000 days were one, and skips what stands beside the rules of a lifecycle, or the
 //! parts or objects that are named, so that one whose name was written small was none. What no document of S3 has,
 //! and what isn't a number in full, is refused here.
+//!
+//! What is taken has its tags, quotes and comments where `s3s` has them: of what isn't XML, where that could differ,
+//! nothing is taken.
 
 use super::refusal::Refusal;
 
@@ -57,6 +60,8 @@ const UNKNOWN: Refusal = Refusal::bad_request(
     "MalformedXML",
     "The XML has something else where its parts, objects or rules belong, or a location.",
 );
+const NO_TAG: Refusal =
+    Refusal::bad_request("MalformedXML", "The XML has a tag with something in it that no tag has.");
 const NO_TEXT: Refusal =
     Refusal::bad_request("MalformedXML", "The XML has something else where only elements belong.");
 const NO_NUMBER: Refusal =
@@ -71,27 +76,35 @@ pub(crate) struct Markup {
     items: &'static [&'static [u8]],
     /// In the root, and in none of those.
     is_beside: bool,
+    /// The last tag begins one of those.
+    is_item: bool,
     at: At,
     behind: Behind,
-    /// A comment is passing, of which tags are counted and nothing else is looked at.
-    is_comment: bool,
-    /// The last two bytes.
-    last: [u8; 2],
+    /// The last byte.
+    last: u8,
     /// The name of a tag, or the text of a number, as far as it has come.
     held: Vec<u8>,
 }
 
-/// Where the next byte is. Each `<` begins a tag, also where a comment or an attribute has one: so none is missed.
+/// Where the next byte is.
 #[derive(Default, Clone, Copy)]
 enum At {
     /// Behind a tag.
     #[default]
     Text,
     Name,
+    /// In the declaration, behind its `<?`.
+    Declaration,
     /// Behind `<!`.
     Mark,
+    /// Behind `<!-`.
+    Dash,
+    /// In a comment, behind as many of the dashes that end it.
+    Comment(u8),
     /// In a tag, behind its name.
     Tag,
+    /// In a tag, behind this quote, which the next one like it ends.
+    Quoted(u8),
     Number,
     /// Behind the `<` that ends a number.
     End,
@@ -113,11 +126,16 @@ impl Markup {
 
     fn take_one(&mut self, byte: u8) -> Result<(), Refusal> {
         self.at = match (self.at, byte) {
-            (At::Mark, b'-') => {
-                self.is_comment = true;
-                At::Text
-            }
-            (At::Mark, _) => return Err(UNREAD),
+            (At::Declaration, b'>') if self.last == b'?' => At::Text,
+            (At::Mark, b'-') => At::Dash,
+            (At::Dash, b'-') => At::Comment(0),
+            (At::Mark | At::Dash, _) => return Err(UNREAD),
+            (At::Comment(dashes), b'-') => At::Comment((dashes + 1).min(2)),
+            (At::Comment(2), b'>') => At::Text,
+            (At::Comment(_), _) => At::Comment(0),
+            (At::Quoted(quote), _) if byte == quote => At::Tag,
+            (At::Name | At::Tag | At::Quoted(_), b'<') => return Err(NO_TAG),
+            (at @ (At::Declaration | At::Quoted(_)), _) => at,
             // What ends an element is named with its slash.
             (At::Name | At::End, b'/') if self.held.is_empty() => {
                 self.held.push(byte);
@@ -128,10 +146,12 @@ impl Markup {
             (At::Name, b'!') if self.held.is_empty() => At::Mark,
             // A declaration stands before all else.
             (At::Name, b'?') if self.held.is_empty() && self.tags > 1 => return Err(UNREAD),
+            (At::Name, b'?') if self.held.is_empty() => At::Declaration,
+            (At::Name, b'"' | b'\'') => return Err(NO_TAG),
             (At::Name, b'>' | b'/' | b' ' | b'\t' | b'\r' | b'\n') => {
                 self.take_name()?;
                 self.held.clear();
-                if self.is_comment { At::Text } else { self.take_of_tag(byte)? }
+                self.take_of_tag(byte)?
             }
             (At::Name, _) => {
                 // Of a longer name the beginning is none of those that are known.
@@ -145,14 +165,15 @@ impl Markup {
                 self.held.push(byte);
                 At::Number
             }
+            // What is named with it isn't what has the name before it.
+            (At::Tag, _) if self.last == b'/' && byte != b'>' => return Err(NO_TAG),
             (At::Tag, _) => self.take_of_tag(byte)?,
             (At::Text, _) => {
                 self.check_text(byte)?;
                 At::Text
             }
         };
-        self.is_comment &= !(self.last == *b"--" && byte == b'>');
-        self.last = [self.last[1], byte];
+        self.last = byte;
         Ok(())
     }
 
@@ -162,21 +183,22 @@ impl Markup {
             b'>' if self.behind == Behind::Number => return Ok(At::Number),
             b'>' => {
                 // It ends what it began.
-                if self.last[1] == b'/' {
+                if self.last == b'/' {
                     self.behind = Behind::Elements;
+                    self.is_beside |= self.is_item;
                 }
                 return Ok(At::Text);
             }
             b'/' => {}
             _ => self.check_text(byte)?,
         }
-        Ok(At::Tag)
+        Ok(if matches!(byte, b'"' | b'\'') { At::Quoted(byte) } else { At::Tag })
     }
 
     /// Refuses what stands where only elements belong.
     fn check_text(&self, byte: u8) -> Result<(), Refusal> {
         let is_wrong = self.behind == Behind::Elements && !byte.is_ascii_whitespace();
-        if is_wrong && !self.is_comment { Err(NO_TEXT) } else { Ok(()) }
+        if is_wrong { Err(NO_TEXT) } else { Ok(()) }
     }
 
     /// Takes the name of a tag, of which as much is held as is of interest.
@@ -189,9 +211,6 @@ impl Markup {
                 return Err(TOO_LONG);
             }
         }
-        if self.is_comment {
-            return Ok(());
-        }
         self.behind = if NUMBERS.contains(&name) {
             Behind::Number
         } else if name.starts_with(b"/") || FILTERS.contains(&name) {
@@ -199,11 +218,12 @@ impl Markup {
         } else {
             Behind::Text
         };
+        self.is_item = self.items.contains(&name);
         if let Some((_, items)) = ROOTS.iter().find(|(root, _)| *root == name) {
             (self.items, self.is_beside) = (items, true);
         } else if let Some(ended) = name.strip_prefix(b"/") {
             self.is_beside |= self.items.contains(&ended);
-        } else if self.items.contains(&name) {
+        } else if self.is_item {
             self.is_beside = false;
         } else if self.is_beside {
             return Err(UNKNOWN);
@@ -296,7 +316,6 @@ mod tests {
             "<!DOCTYPE Delete><Delete/>",
             "<Key>a<?b?></Key>",
             "<?xml version=\"1.0\"?><?b?><Delete/>",
-            "<<![CDATA[b]]>",
         ] {
             assert_eq!(look(document), Err(UNREAD), "{document}");
         }
@@ -344,6 +363,115 @@ mod tests {
         ] {
             assert_eq!(look(document), Ok(()), "{document}");
         }
+    }
+
+    /// A comment in an attribute ended all checks, and a tag in one counted as a tag: rules, parts and objects behind
+    /// it were misread or passed over as if nothing looked.
+    #[test]
+    fn tags_are_those_of_the_parser() {
+        for document in [
+            "<Rule a=\"<!--\"><Filter>tmp/</Filter></Rule>",
+            "<Rule a='<!--'><Days>1,000</Days></Rule>",
+            "<Delete a=\"><Object>\"><object><Key>k</Key></object></Delete>",
+            "<Delete><x<!-- ></x<!--><object/></Delete>",
+            "<Delete><<!-- /><object/></Delete>",
+            "<<![CDATA[b]]>",
+            "<Delete><Object\">\"/></Delete>",
+            "<Delete><Object/s><Key>k</Key></Object/s></Delete>",
+            "<Delete a=b/c></Delete>",
+        ] {
+            assert_eq!(look(document), Err(NO_TAG), "{document}");
+        }
+        for document in [
+            "<Filter><!--><Prefix><!-- -->tmp/</Filter>",
+            "<Filter><!---><Prefix><!-- -->tmp/</Filter>",
+        ] {
+            assert_eq!(look(document), Err(NO_TEXT), "{document}");
+        }
+        for document in ["<!-x-->", "<!->", "<Key><!</Key>"] {
+            assert_eq!(look(document), Err(UNREAD), "{document}");
+        }
+        for document in [
+            "<Delete a=\">\"><object/></Delete>",
+            "<?xml><Delete><!-- ?><Delete><object/></Delete>",
+            "<Delete><Object/><object/></Delete>",
+        ] {
+            assert_eq!(look(document), Err(UNKNOWN), "{document}");
+        }
+        for document in [
+            "<?xml a='<b>' ?><Delete/>",
+            "<Rule a=\"b>c\"><Days>1</Days></Rule>",
+            "<Rule a='\"' b=\"'/\" ><!--'--><!-- -> -- > --- --></Rule>",
+        ] {
+            assert_eq!(look(document), Ok(()), "{document}");
+        }
+    }
+
+    /// However a document is broken, what stands beside its objects is seen where the parser would pass it over.
+    #[test]
+    fn nothing_that_is_passed_over_is_taken() {
+        use s3s::xml::{DeResult, Deserializer};
+
+        const PIECES: [&str; 20] = [
+            "<",
+            ">",
+            "/",
+            "\"",
+            "'",
+            "-",
+            "--",
+            "<!",
+            "<!--",
+            "-->",
+            "?",
+            "<?",
+            "?>",
+            " ",
+            "a=",
+            "x",
+            "Object",
+            "<Object",
+            "<Object>",
+            "</Object>",
+        ];
+        fn skip(xml: &mut Deserializer<'_>) -> DeResult {
+            xml.for_each_element(|xml, _| skip(xml))
+        }
+        let is_read = |document: &str| {
+            let (mut xml, mut is_beside) = (Deserializer::new(document.as_bytes()), false);
+            let read = xml.named_element("Delete", |xml| {
+                xml.for_each_element(|xml, name| {
+                    is_beside |= name != b"Object";
+                    skip(xml)
+                })
+            });
+            is_beside && read.and_then(|()| xml.expect_eof()).is_ok()
+        };
+        let whole = "<?xml a='b'?><Delete a=\"b\"><!-- c --><Object><Key>k</Key></Object><object>k</object>\
+                     <Object/></Delete>";
+        assert!(is_read(whole));
+        let mut state = 1_u64;
+        let mut below = |bound: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % bound
+        };
+        let mut read = 0;
+        for _ in 0..20_000 {
+            let mut document = whole.to_owned();
+            let mut at = 0;
+            for _ in 0..=below(4) {
+                at = if below(2) == 0 { at } else { below(document.len() + 1) };
+                let piece = PIECES[below(PIECES.len())];
+                document.insert_str(at, piece);
+                at += piece.len();
+            }
+            if is_read(&document) {
+                read += 1;
+                let mut markup = Markup::default();
+                assert!(markup.take(document.as_bytes()).is_err(), "{document}");
+            }
+        }
+        assert!(read > 200, "{read}");
     }
 
     #[test]
