@@ -9,7 +9,8 @@
 //!    twenty comparisons, whatever row it is in.
 //! 5. An exact test that assumes no shape has to agree (of swapping the sides of pairs; Mann and Whitney's), as far
 //!    as so few runs let it: its own p may be above 0.05 only where it is the least that there can be. The ratio's
-//!    interval has to leave out 1 by more than what is measured is good for, and two runs a side decide nothing.
+//!    interval has to leave out 1 by more than what is measured is good for, and fewer than five runs a side decide
+//!    nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,8 +30,9 @@ pub(super) const FAMILY_LEVEL: f64 = LEVEL / 2.0;
 /// The least difference that is told: latencies come in steps of a histogram, and a rate that is kept or bytes on
 /// disk differ by a ten-thousandth with next to no spread.
 pub(super) const LEAST: f64 = 0.005;
-/// Fewer runs of a side decide nothing: two pairs point the same way half of the time.
-pub(super) const RUNS_MIN: usize = 3;
+/// Fewer runs of a side decide nothing. Where a process is a fast or a slow one by chance, three pairs differ by the
+/// same in one row of 32, which Student's test takes for certain, and four in one of 128; five do in one of 512.
+pub(super) const RUNS_MIN: usize = 5;
 /// Runs of a pair began no further apart: in the longest experiments a row of all engines takes some hours.
 const PAIR_APART_MAX_MS: u64 = 6 * 3_600_000;
 /// What a p is more than another one of the same size by rounding, at most.

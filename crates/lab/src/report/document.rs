@@ -273,7 +273,7 @@ impl Report {
     }
 
     /// What was lost beyond chance; speed and processor time that lean the same way, one by one, because a few runs
-    /// rarely decide those; and how many other figures do.
+    /// decide nothing; and how many other figures do.
     fn losses_markdown(&self) -> String {
         let of = |pick: fn(&Comparison) -> Vec<String>| -> Vec<String> {
             self.comparisons.iter().flat_map(pick).collect()

@@ -141,10 +141,10 @@ impl Comparison {
                 self.subject, self.baseline,
             ),
             format!(
-                "A row is decided when p is below {FAMILY_LEVEL}, the exact p isn't above {LEVEL} (or is as low as \
-                 so few runs can have it), and the interval leaves out 1 by more than {} %: of a program compared \
-                 with itself any row is to be decided in {} % of comparisons at most, each of a report's for \
-                 itself.",
+                "A row is decided when each side has {RUNS_MIN} runs, p is below {FAMILY_LEVEL}, the exact p isn't \
+                 above {LEVEL} (or is as low as so few runs can have it), and the interval leaves out 1 by more \
+                 than {} %: of a program compared with itself any row is to be decided in {} % of comparisons at \
+                 most, each of a report's for itself.",
                 100.0 * LEAST,
                 100.0 * LEVEL,
             ),
@@ -174,7 +174,7 @@ impl Comparison {
         let least = self.rows.iter().map(Row::least_exact_p).reduce(f64::min)?;
         let decided = match self.rows.iter().any(|row| row.runs() >= RUNS_MIN) {
             true => "what is decided rests on the shape that the other test takes noise to have",
-            false => "fewer than three runs a side decide nothing",
+            false => "fewer than five runs a side decide nothing",
         };
         (least > LEVEL).then(|| {
             let least = p_text(Some(least));
@@ -281,6 +281,10 @@ mod tests {
         let notes = single.notes().join(" ");
         assert!(notes.contains("can't confirm") && notes.contains("too narrow"), "{notes}");
         assert!(comparison(1.0, 8).leanings().is_empty());
+        let four = comparison(0.5, 4);
+        assert!(four.losses().is_empty() && !four.leanings().is_empty());
+        let notes = four.notes().join(" ");
+        assert!(notes.contains("fewer than five runs a side decide nothing"), "{notes}");
     }
 
     #[test]
