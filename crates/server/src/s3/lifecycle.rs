@@ -2,11 +2,13 @@
 //!
 //! A sweep unlinks objects that are due by their bucket's rules, ends uploads that are stale unless they are being
 //! completed, and takes parts whose upload is gone. An object is due at the first midnight (UTC) after so many days,
-//! as in S3. What can't be read or taken is left, and all else is swept.
+//! as in S3. What can't be read or taken is left, and so is what is listed behind it where the listing fails there;
+//! all else is swept.
 //!
 //! Rules that were replaced, or whose bucket was, take nothing more: what goes by them goes under the gate. By those
 //! that came meanwhile the next sweep goes.
 
+use std::fmt;
 use std::ops::ControlFlow;
 
 use s3s::dto::{
@@ -276,13 +278,15 @@ impl Sweep<'_> {
         let listed = self.shelf.each(layout::BUCKETS, None, |entry| {
             if let ListEntry::File(stat) = entry {
                 let name = stat.name[layout::BUCKETS.len()..].to_owned();
+                let what = format_args!("the objects of bucket {name}");
                 // Its uploads end nevertheless.
-                let meta = self.or_left(decode(&stat.attributes), BucketMeta::default())?;
+                let meta = self.or_left(decode(&stat.attributes), BucketMeta::default(), what)?;
                 buckets.push(Ruled { name, version: stat.version, rules: meta.lifecycle });
             }
             Ok(())
         });
-        self.or_left(listed, ())?;
+        let last = buckets.last().map_or("", |bucket| &bucket.name);
+        self.or_left(listed, (), format_args!("the buckets behind {last:?}"))?;
         for bucket in &buckets {
             if self.sweep_objects(bucket)?.is_break() || self.sweep_uploads(bucket)?.is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -291,11 +295,17 @@ impl Sweep<'_> {
         self.sweep_parts()
     }
 
-    /// What was done, or `otherwise` where that failed by itself, as by damage, which is left. What the store refuses
-    /// now, as when it is full, it refuses of all.
-    fn or_left<T>(&mut self, done: S3Result<T>, otherwise: T) -> S3Result<T> {
+    /// What was done, or `otherwise` where that failed by itself, as by damage: then this is left, which the log tells
+    /// without a key. What the store refuses now, as when it is full, it refuses of all.
+    fn or_left<T>(
+        &mut self,
+        done: S3Result<T>,
+        otherwise: T,
+        what: fmt::Arguments<'_>,
+    ) -> S3Result<T> {
         match done {
             Err(error) if *error.code() == S3ErrorCode::InternalError => {
+                tracing::error!(%error, "a sweep of s3 left {what}");
                 self.failure.get_or_insert(error);
                 Ok(otherwise)
             }
@@ -327,11 +337,12 @@ impl Sweep<'_> {
         }
     }
 
-    /// Visits the files with this prefix until the sweep is to stop. One that can't be visited is left, and so are
-    /// those from where they can't be listed on.
+    /// Visits the files with this prefix, which are `what`, until the sweep is to stop. One that can't be visited is
+    /// left, and so are those from where they can't be listed on.
     fn each_file(
         &mut self,
         prefix: &str,
+        what: fmt::Arguments<'_>,
         mut visit: impl FnMut(&mut Self, Stat) -> S3Result<()>,
     ) -> S3Result<ControlFlow<()>> {
         let walked = self.shelf.each_until(prefix, None, |entry| {
@@ -340,18 +351,20 @@ impl Sweep<'_> {
             }
             if let ListEntry::File(stat) = entry {
                 let visited = visit(self, stat);
-                self.or_left(visited, ())?;
+                self.or_left(visited, (), format_args!("one of the {what}"))?;
             }
             Ok(ControlFlow::Continue(()))
         });
-        self.or_left(walked, ControlFlow::Continue(()))
+        self.or_left(walked, ControlFlow::Continue(()), format_args!("{what} from some on"))
     }
 
     fn sweep_objects(&mut self, bucket: &Ruled) -> S3Result<ControlFlow<()>> {
         let base = layout::objects(&bucket.name);
         let expires = |rule: &&Rule| rule.expire_days.is_some() || rule.expire_at_ms.is_some();
         for rule in bucket.rules.iter().filter(|rule| rule.is_enabled).filter(expires) {
-            let swept = self.each_file(&format!("{base}{}", rule.prefix), |sweep, stat| {
+            let prefix = format!("{base}{}", rule.prefix);
+            let what = format_args!("objects of bucket {}", bucket.name);
+            let swept = self.each_file(&prefix, what, |sweep, stat| {
                 let is_due = rule.expires(&stat.name[base.len()..], &stat, sweep.now_ms);
                 if is_due {
                     let hold = || {
@@ -375,13 +388,16 @@ impl Sweep<'_> {
     fn sweep_uploads(&mut self, bucket: &Ruled) -> S3Result<ControlFlow<()>> {
         let base = layout::uploads(&bucket.name);
         let mut stale = Vec::new();
-        let listed = self.each_file(&base, |sweep, stat| {
-            let meta = decode::<ObjectMeta>(&stat.attributes);
-            let key = meta.as_ref().map(|meta| &*meta.key).ok();
+        let what = format_args!("uploads of bucket {}", bucket.name);
+        let listed = self.each_file(&base, what, |sweep, stat| {
+            let upload = &stat.name[base.len()..];
+            let meta = decode::<ObjectMeta>(&stat.attributes).map(Some);
+            let what = format_args!("upload {upload} of bucket {}, unless it is old", bucket.name);
+            let meta = sweep.or_left(meta, None, what)?;
+            let key = meta.as_ref().map(|meta| &*meta.key);
             let is_as_old_as = |days: u32| {
                 sweep.now_ms >= stat.written_at_ms.saturating_add(u64::from(days) * DAY_MS)
             };
-            let upload = &stat.name[base.len()..];
             let is_due_anyway = is_as_old_as(sweep.upload_days_max)
                 || key.is_some_and(|key| sweep.shelf.is_made(&bucket.name, key, upload));
             let ends = |rule: &Rule| {
@@ -392,7 +408,7 @@ impl Sweep<'_> {
             if is_due_anyway || bucket.rules.iter().any(ends) {
                 stale.push((upload.to_owned(), is_due_anyway));
             }
-            meta.map(|_| ())
+            Ok(())
         })?;
         if listed.is_break() {
             return Ok(listed);
@@ -402,7 +418,8 @@ impl Sweep<'_> {
                 return Ok(ControlFlow::Break(()));
             }
             let ended = self.end_stale(bucket, &upload, is_due_anyway);
-            if self.or_left(ended, ControlFlow::Continue(()))?.is_break() {
+            let what = format_args!("upload {upload} of bucket {}", bucket.name);
+            if self.or_left(ended, ControlFlow::Continue(()), what)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -432,13 +449,14 @@ impl Sweep<'_> {
         self.swept.uploads += 1;
         // What a stop leaves of the parts, the next sweep takes.
         let parts = layout::parts(&bucket.name, upload);
-        self.each_file(&parts, |sweep, stat| sweep.shelf.unlink_part(&stat.name).map(|_| ()))
+        let what = format_args!("parts of upload {upload} of bucket {}", bucket.name);
+        self.each_file(&parts, what, |sweep, stat| sweep.shelf.unlink_part(&stat.name).map(|_| ()))
     }
 
     /// Takes parts whose upload is gone: what a kill left of one that was ended.
     fn sweep_parts(&mut self) -> S3Result<ControlFlow<()>> {
         let mut last: Option<(String, bool)> = None;
-        self.each_file(layout::PARTS, |sweep, stat| {
+        self.each_file(layout::PARTS, format_args!("parts of uploads"), |sweep, stat| {
             let rest = &stat.name[layout::PARTS.len()..];
             let of = rest.rsplit_once('/').map_or(rest, |(of, _)| of).to_owned();
             let known =
@@ -449,7 +467,9 @@ impl Sweep<'_> {
                     let (bucket, upload) = of.split_once('/').unwrap_or((&of, ""));
                     let note = layout::upload(bucket, upload);
                     let stat = sweep.shelf.files.stat(&note).map_err(failed);
-                    sweep.or_left(stat.map(|stat| stat.is_some()), true)?
+                    let is_there = stat.map(|stat| stat.is_some());
+                    let what = format_args!("parts of upload {upload} of bucket {bucket}");
+                    sweep.or_left(is_there, true, what)?
                 }
             };
             last = Some((of, is_there));
@@ -598,7 +618,7 @@ mod tests {
     }
 
     /// A sweep ended at the first thing that it couldn't read, each hour at the same one, and all behind that never
-    /// expired.
+    /// expired. Nothing told which it was.
     #[test]
     fn sweep_leaves_what_is_damaged_and_goes_on() {
         let (_dir, shelf) = Shelf::with_bucket("c");
@@ -619,7 +639,22 @@ mod tests {
             shelf.note(&name, WriteOptions::default()).unwrap();
         }
         let now_ms = object.changed_at_ms;
-        assert!(shelf.sweep(now_ms + 2 * DAY_MS, 7, &|| false).is_err());
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let lines = tracing_subscriber::fmt().with_ansi(false);
+        let lines = lines.with_writer(std::sync::Arc::new(log.reopen().unwrap()));
+        let swept = tracing::dispatcher::with_default(&lines.finish().into(), || {
+            shelf.sweep(now_ms + 2 * DAY_MS, 7, &|| false)
+        });
+        assert!(swept.is_err());
+        let log = std::fs::read_to_string(log.path()).unwrap();
+        for left in [
+            "objects of bucket a",
+            "objects of bucket b",
+            "upload 11 of bucket a",
+            "upload 22 of bucket c",
+        ] {
+            assert!(log.contains(left), "{left}: {log}");
+        }
         assert_eq!(keys(&shelf, &layout::objects("c")), [""; 0]);
         assert_eq!(keys(&shelf, layout::PARTS), [""; 0]);
         // What ends by its age is not asked for anything else.
