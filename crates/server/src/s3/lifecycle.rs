@@ -8,6 +8,7 @@
 //! Rules that were replaced, or whose bucket was, take nothing more: what goes by them goes under the gate. By those
 //! that came meanwhile the next sweep goes.
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::ControlFlow;
 
@@ -259,6 +260,8 @@ struct Ruled {
     name: String,
     version: u64,
     rules: Vec<Rule>,
+    /// It has others by now, and will never have these again.
+    is_replaced: Cell<bool>,
 }
 
 /// A sweep under way. Its methods answer `Break` when it is to stop.
@@ -281,7 +284,9 @@ impl Sweep<'_> {
                 let what = format_args!("the objects of bucket {name}");
                 // Its uploads end nevertheless.
                 let meta = self.or_left(decode(&stat.attributes), BucketMeta::default(), what)?;
-                buckets.push(Ruled { name, version: stat.version, rules: meta.lifecycle });
+                let is_replaced = Cell::new(false);
+                let (version, rules) = (stat.version, meta.lifecycle);
+                buckets.push(Ruled { name, version, rules, is_replaced });
             }
             Ok(())
         });
@@ -313,12 +318,11 @@ impl Sweep<'_> {
         }
     }
 
-    /// Fails where the bucket has other rules than those that were read. Requires: the gate is held.
-    fn check_rules(&self, bucket: &Ruled) -> S3Result<()> {
+    /// Fails where the bucket has other rules than those that were read: with `None`. Requires: the gate is held.
+    fn check_rules(&self, bucket: &Ruled) -> Result<(), Option<S3Error>> {
         let stat = self.shelf.files.stat(&layout::bucket(&bucket.name)).map_err(failed)?;
-        let condition = Condition::Version(bucket.version);
-        let current = stat.map(|stat| stat.version);
-        if condition.holds(current) { Ok(()) } else { Err(failed(Error::Conflict { current })) }
+        bucket.is_replaced.set(stat.is_none_or(|stat| stat.version != bucket.version));
+        if bucket.is_replaced.get() { Err(None) } else { Ok(()) }
     }
 
     /// Unlinks what is due, unless it or the rules are others by now; whether it did. Nobody is told of it, so it
@@ -327,33 +331,32 @@ impl Sweep<'_> {
         &self,
         name: &str,
         condition: Option<Condition>,
-        hold: impl FnOnce() -> S3Result<G>,
+        hold: impl FnOnce() -> Result<G, Option<S3Error>>,
     ) -> S3Result<bool> {
         let options = UnlinkOptions { condition, durability: Some(Durability::Os) };
-        let unlinked = self.shelf.files.unlink_holding(name, options, hold).map_err(failed);
-        match unlinked.and_then(|unlinked| unlinked) {
-            Err(error) if *error.code() == S3ErrorCode::PreconditionFailed => Ok(false),
-            unlinked => unlinked,
+        match self.shelf.files.unlink_holding(name, options, hold) {
+            Ok(Ok(unlinked)) => Ok(unlinked),
+            Ok(Err(None)) | Err(Error::Conflict { .. }) => Ok(false),
+            Ok(Err(Some(error))) => Err(error),
+            Err(error) => Err(failed(error)),
         }
     }
 
-    /// Visits the files with this prefix, which are `what`, until the sweep is to stop. One that can't be visited is
-    /// left, and so are those from where they can't be listed on.
+    /// Visits the files with this prefix, which are `what`, until the sweep is to stop or a visit breaks off. One that
+    /// can't be visited is left, and so are those from where they can't be listed on.
     fn each_file(
         &mut self,
         prefix: &str,
         what: fmt::Arguments<'_>,
-        mut visit: impl FnMut(&mut Self, Stat) -> S3Result<()>,
+        mut visit: impl FnMut(&mut Self, Stat) -> S3Result<ControlFlow<()>>,
     ) -> S3Result<ControlFlow<()>> {
         let walked = self.shelf.each_until(prefix, None, |entry| {
             if (self.is_stopped)() {
                 return Ok(ControlFlow::Break(()));
             }
-            if let ListEntry::File(stat) = entry {
-                let visited = visit(self, stat);
-                self.or_left(visited, (), format_args!("one of the {what}"))?;
-            }
-            Ok(ControlFlow::Continue(()))
+            let ListEntry::File(stat) = entry else { return Ok(ControlFlow::Continue(())) };
+            let visited = visit(self, stat);
+            self.or_left(visited, ControlFlow::Continue(()), format_args!("one of the {what}"))
         });
         self.or_left(walked, ControlFlow::Continue(()), format_args!("{what} from some on"))
     }
@@ -376,8 +379,12 @@ impl Sweep<'_> {
                     let unlinked = sweep.unlink(&stat.name, condition, hold)?;
                     sweep.swept.objects += u64::from(unlinked);
                 }
-                Ok(())
+                let is_replaced = bucket.is_replaced.get();
+                Ok(if is_replaced { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             })?;
+            if bucket.is_replaced.get() {
+                break;
+            }
             if swept.is_break() {
                 return Ok(swept);
             }
@@ -408,7 +415,7 @@ impl Sweep<'_> {
             if is_due_anyway || bucket.rules.iter().any(ends) {
                 stale.push((upload.to_owned(), is_due_anyway));
             }
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })?;
         if listed.is_break() {
             return Ok(listed);
@@ -416,6 +423,9 @@ impl Sweep<'_> {
         for (upload, is_due_anyway) in stale {
             if (self.is_stopped)() {
                 return Ok(ControlFlow::Break(()));
+            }
+            if bucket.is_replaced.get() && !is_due_anyway {
+                continue;
             }
             let ended = self.end_stale(bucket, &upload, is_due_anyway);
             let what = format_args!("upload {upload} of bucket {}", bucket.name);
@@ -450,7 +460,9 @@ impl Sweep<'_> {
         // What a stop leaves of the parts, the next sweep takes.
         let parts = layout::parts(&bucket.name, upload);
         let what = format_args!("parts of upload {upload} of bucket {}", bucket.name);
-        self.each_file(&parts, what, |sweep, stat| sweep.shelf.unlink_part(&stat.name).map(|_| ()))
+        self.each_file(&parts, what, |sweep, stat| {
+            sweep.shelf.unlink_part(&stat.name).map(|_| ControlFlow::Continue(()))
+        })
     }
 
     /// Takes parts whose upload is gone: what a kill left of one that was ended.
@@ -476,7 +488,7 @@ impl Sweep<'_> {
             if !is_there {
                 sweep.swept.parts += u64::from(sweep.shelf.unlink_part(&stat.name)?);
             }
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })
     }
 }
@@ -665,7 +677,7 @@ mod tests {
     }
 
     /// A sweep went by the rules that it had read at first: what somebody who saw it had them taken away to keep
-    /// was deleted nevertheless.
+    /// was deleted nevertheless. And it looked at each object that had been due.
     #[test]
     fn rules_that_are_taken_away_during_a_sweep_take_nothing_more() {
         let (_dir, shelf) = Shelf::with_bucket("b");
@@ -682,8 +694,8 @@ mod tests {
         shelf.note(&layout::upload("b", "11"), WriteOptions::default()).unwrap();
         let first = shelf.files.stat(&layout::object("b", "0")).unwrap().unwrap();
         let late_ms = first.changed_at_ms + 3 * DAY_MS;
-        // With the third object, and after the last.
-        for (at, left) in [(3, 8), (9, 0)] {
+        // With the third object, and after the last: the upload is asked for twice.
+        for (at, left, asks) in [(3, 8, 5), (9, 0, 10)] {
             shelf.set_bucket("b", |meta| meta.lifecycle = vec![rule.clone()]).unwrap();
             let asked = std::cell::Cell::new(0);
             let take_away = || {
@@ -694,7 +706,7 @@ mod tests {
                 false
             };
             let swept = shelf.sweep(late_ms, 7, &take_away).unwrap();
-            assert_eq!(swept.uploads, 0, "{at}");
+            assert_eq!((swept.uploads, asked.get()), (0, asks), "{at}");
             assert_eq!(keys(&shelf, &layout::objects("b")).len(), left, "{at}");
         }
     }
