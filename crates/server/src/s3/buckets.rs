@@ -2,15 +2,13 @@
 
 use s3s::dto::{Bucket, CreateBucketInput, ListBucketsInput, ListBucketsOutput, Owner};
 use s3s::{S3Error, S3Result, s3_error};
-use tallybook_files::{
-    Condition, Durability, Error, ListEntry, ListOptions, UnlinkOptions, WriteOptions,
-};
+use tallybook_files::{Condition, Error, ListEntry, ListOptions, UnlinkOptions, WriteOptions};
 
 use super::failure::failed;
 use super::layout;
 use super::listing::{decode_token, encode_token};
 use super::meta::{BucketMeta, encode, timestamp};
-use super::shelf::Shelf;
+use super::shelf::{Shelf, UNTOLD};
 use crate::files::in_slices;
 
 /// Most buckets of a page, as in S3. Who asks for none gets all.
@@ -111,9 +109,7 @@ impl Shelf {
         let uploads = layout::uploads(bucket);
         let mut ended = Vec::new();
         self.each(&uploads, None, |entry| {
-            let durability = Some(Durability::Os);
-            let options = UnlinkOptions { durability, ..UnlinkOptions::default() };
-            self.files.unlink(entry.name(), options).map_err(failed)?;
+            self.files.unlink(entry.name(), UNTOLD).map_err(failed)?;
             ended.push(entry.name()[uploads.len()..].to_owned());
             Ok(())
         })?;

@@ -19,12 +19,12 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use tallybook_files::options::ATTRIBUTES_BYTES_MAX;
-use tallybook_files::{Condition, Durability, Error, ListEntry, Stat, UnlinkOptions};
+use tallybook_files::{Condition, Error, ListEntry, Stat, UnlinkOptions};
 
 use super::failure::failed;
 use super::layout;
 use super::meta::{BucketMeta, ObjectMeta, Rule, decode, encode, millis, timestamp};
-use super::shelf::Shelf;
+use super::shelf::{Shelf, UNTOLD};
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
@@ -333,7 +333,7 @@ impl Sweep<'_> {
         condition: Option<Condition>,
         hold: impl FnOnce() -> Result<G, Option<S3Error>>,
     ) -> S3Result<bool> {
-        let options = UnlinkOptions { condition, durability: Some(Durability::Os) };
+        let options = UnlinkOptions { condition, ..UNTOLD };
         match self.shelf.files.unlink_holding(name, options, hold) {
             Ok(Ok(unlinked)) => Ok(unlinked),
             Ok(Err(None)) | Err(Error::Conflict { .. }) => Ok(false),

@@ -26,7 +26,7 @@ use s3s::dto::{
     UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
-use tallybook_files::{Durability, ListEntry, UnlinkOptions, WriteOptions, Writer, hex};
+use tallybook_files::{ListEntry, UnlinkOptions, WriteOptions, Writer, hex};
 
 use super::buckets::owner;
 use super::checks::{Algorithm, Check, Hasher, show_checksum};
@@ -41,7 +41,7 @@ use super::objects::{
     check_key, content_encoding, refuse_unknown, seconds, source_of, user_metadata,
 };
 use super::receive::{Delivery, commit};
-use super::shelf::Shelf;
+use super::shelf::{Shelf, UNTOLD};
 
 /// Parts are numbered from 1 to this.
 const PARTS_MAX: i32 = 10_000;
@@ -358,10 +358,8 @@ impl Shelf {
             // One that is damaged stands in no other's way; nothing can be made of it.
             let Ok(meta) = decode::<ObjectMeta>(&stat.attributes) else { return Ok(()) };
             // What comes under the key later is no sooner durable than this.
-            let durability = Some(Durability::Os);
-            let options = UnlinkOptions { durability, ..UnlinkOptions::default() };
             if self.is_made(bucket, &meta.key, upload)
-                && let Err(error) = self.end_upload_note(bucket, upload, options)
+                && let Err(error) = self.end_upload_note(bucket, upload, UNTOLD)
             {
                 failure.get_or_insert(error);
             }
@@ -484,7 +482,9 @@ mod tests {
         use tallybook::Resources;
         use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
         use tallybook::vfs::{ManualClock, MemoryFileSystem};
-        use tallybook_files::{CreateOptions, FileStore, OpenOptions, resource_options};
+        use tallybook_files::{
+            CreateOptions, Durability, FileStore, OpenOptions, resource_options,
+        };
 
         let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
         let clock = Arc::new(ManualClock::at_ms(1_000_000));

@@ -23,6 +23,10 @@ use crate::admission::Quota;
 /// Entries of the file store's pages where all are wanted.
 const PAGE_ENTRIES: usize = 1000;
 
+/// What is unlinked of which nobody is told waits for no sync.
+pub(super) const UNTOLD: UnlinkOptions =
+    UnlinkOptions { condition: None, durability: Some(Durability::Os) };
+
 /// What all operations share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Shelf {
@@ -168,9 +172,7 @@ impl Shelf {
     /// Unlinks a part whose upload is gone. Nobody is told of it, so it waits for no sync: there may be 10,000,
     /// and those that a power loss brings back the sweeper takes.
     pub(crate) fn unlink_part(&self, name: &str) -> S3Result<bool> {
-        let durability = Some(Durability::Os);
-        let options = UnlinkOptions { durability, ..UnlinkOptions::default() };
-        self.files.unlink(name, options).map_err(failed)
+        self.files.unlink(name, UNTOLD).map_err(failed)
     }
 
     /// Every entry with this prefix, page by page.
