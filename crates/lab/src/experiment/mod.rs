@@ -135,9 +135,12 @@ mod registry {
     fn no_store_serves_two_repetitions() {
         // The file store's experiment is how stores grow old, and says so.
         for one in all().iter().filter(|one| one.name() != "kfs") {
+            let url = (one.name() == "http-floor").then(|| "http://127.0.0.1:8081".to_owned());
             let mut stores = std::collections::BTreeMap::new();
-            for run in one.runs(Scale::Small, &[]).unwrap() {
-                let Some(store) = run.shared_store else { continue };
+            for run in one.runs(Scale::Small, url.as_slice()).unwrap() {
+                // A server that runs already is one in all of them, and its report says so.
+                let own = run.shared_store.filter(|_| !matches!(run.subject, Subject::Url { .. }));
+                let Some(store) = own else { continue };
                 let first = *stores.entry(store.clone()).or_insert(run.repetition);
                 assert_eq!(first, run.repetition, "{}: {store}", one.name());
             }

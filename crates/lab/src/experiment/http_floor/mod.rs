@@ -7,7 +7,8 @@
 //! costs is for other experiments to say.
 //! Each repetition has servers of its own: where memory lies, and what a fill left, differs from one to the next.
 //! Answers of ours are verified, the floor's can't be. Any other server that speaks `/v0` can be loaded beside
-//! them, by its URL: it is filled with the same keys, and keeps them afterwards.
+//! them, by its URL: it is filled with the same keys, and keeps them afterwards. It is the same process in all
+//! repetitions, and the report says so.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -159,21 +160,31 @@ mod tests {
     use crate::load::GENERATOR_BUSY;
     use crate::record::Outcome;
 
+    fn report(against: &[String], busy: f64) -> Report {
+        let record = |planned: PlannedRun| {
+            let operations = if planned.target == OURS { 800 } else { 1000 };
+            let figures = [(GENERATOR_BUSY.to_owned(), busy)].into();
+            let outcome =
+                Outcome { seconds: 1.0, operations, cpu_s: 1.0, figures, ..Outcome::default() };
+            planned.name("http-floor").record([].into(), None, SystemTime::now(), outcome)
+        };
+        let planned = HttpFloor.runs(Scale::Tiny, against).unwrap();
+        let records: Vec<Record> = planned.into_iter().map(record).collect();
+        HttpFloor.report(&records, "rerun")
+    }
+
+    /// Its repetitions counted as of processes of their own.
+    #[test]
+    fn a_server_that_runs_already_is_told_to_be_one_process() {
+        let told = "one process in all repetitions";
+        assert!(report(&["http://127.0.0.1:8081".to_owned()], 0.5).html().contains(told));
+        assert!(!report(&[], 0.5).html().contains(told));
+    }
+
     /// A generator that has no time left makes a slow server and a fast one look alike.
     #[test]
     fn shares_that_a_busy_generator_has_a_part_in_are_marked() {
-        let told = |busy: f64| {
-            let record = |planned: PlannedRun| {
-                let operations = if planned.target == OURS { 800 } else { 1000 };
-                let figures = [(GENERATOR_BUSY.to_owned(), busy)].into();
-                let outcome =
-                    Outcome { seconds: 1.0, operations, cpu_s: 1.0, figures, ..Outcome::default() };
-                planned.name("http-floor").record([].into(), None, SystemTime::now(), outcome)
-            };
-            let planned = HttpFloor.runs(Scale::Tiny, &[]).unwrap();
-            let records: Vec<Record> = planned.into_iter().map(record).collect();
-            HttpFloor.report(&records, "rerun").summary_markdown()
-        };
+        let told = |busy: f64| report(&[], busy).summary_markdown();
         let busy = told(0.95);
         assert!(busy.contains("| 80 %, generator busy |"), "{busy}");
         let quiet = told(0.5);

@@ -36,6 +36,10 @@ pub(super) fn draw(report: &mut Report, records: &[Record]) {
     let others: Vec<&String> = targets.iter().filter(is_other).collect();
     if !others.is_empty() {
         report.summary_table("Other servers", &others_table(records, &others));
+        report.paragraph(
+            "A server that is named by its URL is one process in all repetitions, so that what differs from one \
+             process of its kind to the next is in no p.",
+        );
     }
     report.section("Latency");
     latencies(report, records, &targets);
