@@ -316,7 +316,7 @@ fn conclude(
         error = Some(Error::Interrupted);
     }
     let is_saturated = busy_share > BUSY_SHARE_MAX && collected.late_max() > options.lag_max;
-    // What was under way when the rest was given up timed out, and wasn't refused.
+    // What timed out, as all does that was under way when the rest was given up, wasn't refused: it is in the latencies.
     let failed = match gave_up {
         Some(_) => outcome.errors() - outcome.errors_of(TIME_OUT),
         None => outcome.errors(),
