@@ -73,14 +73,6 @@ pub struct Row {
     pub decisive_p_corrected: Option<f64>,
     /// The exact p that has to agree: of swapping the sides of pairs, Mann and Whitney's of runs apart.
     pub exact_p: Option<f64>,
-    /// Welch's p, as it came out; `None` of single runs and where there is no spread.
-    pub welch_p: Option<f64>,
-    /// Welch's p after Holm's correction.
-    pub welch_p_corrected: Option<f64>,
-    /// Mann and Whitney's p, as it came out.
-    pub mann_whitney_p: Option<f64>,
-    /// Mann and Whitney's p after Holm's correction.
-    pub mann_whitney_p_corrected: Option<f64>,
     /// Cliff's delta of the subject over the baseline.
     pub cliffs_delta: Option<f64>,
     /// Hedges' g of the subject over the baseline.
@@ -325,11 +317,12 @@ fn rows_of(
         let has_all = baseline.len() == a.len() && subject.len() == b.len();
         let paired = in_turn && has_all && baseline.iter().chain(&subject).all(|one| *one > 0.0);
         let bootstrap = Bootstrap::default();
-        let welch_p = welch(&subject, &baseline).map(|outcome| outcome.p);
-        let mann_whitney_p = mann_whitney(&subject, &baseline).map(|outcome| outcome.p);
         let (decisive_p, exact_p) = match paired {
             true => (student(&subject, &baseline), swapped(&subject, &baseline)),
-            false => (welch_p, mann_whitney_p),
+            false => (
+                welch(&subject, &baseline).map(|outcome| outcome.p),
+                mann_whitney(&subject, &baseline).map(|outcome| outcome.p),
+            ),
         };
         let (ratio, difference) = if paired {
             let ratio = bootstrap.paired_ratio(&subject, &baseline);
@@ -346,10 +339,6 @@ fn rows_of(
             decisive_p,
             decisive_p_corrected: None,
             exact_p,
-            welch_p,
-            welch_p_corrected: None,
-            mann_whitney_p,
-            mann_whitney_p_corrected: None,
             cliffs_delta: cliffs_delta(&subject, &baseline),
             hedges_g: hedges_g(&subject, &baseline),
             verdict: Verdict::Undecided,
@@ -361,7 +350,7 @@ fn rows_of(
 }
 
 /// Whether both sides, in order of time, took turns: every pair of neighbours has one run of each, and both are of one
-/// repetition and of one day. A run that failed is made again later, and is no neighbour of what it was to be beside.
+/// repetition and of the same hours. A run that failed is made again later, and is no neighbour of what it was to be beside.
 fn interleaved(a: &[&Record], b: &[&Record]) -> bool {
     let is_pair = |(a, b): (&&Record, &&Record)| {
         a.repetition == b.repetition
@@ -390,13 +379,9 @@ fn correct_family(rows: &mut [&mut Row]) {
         let mut family = holm(&family).into_iter();
         rows.iter().map(|row| p(row).and_then(|_| family.next())).collect()
     };
-    let by_welch = corrected(rows, |row| row.welch_p);
-    let by_mann_whitney = corrected(rows, |row| row.mann_whitney_p);
     let decisive = corrected(rows, |row| row.decisive_p);
     let exact = corrected(rows, |row| row.exact_p);
     for (at, row) in rows.iter_mut().enumerate() {
-        row.welch_p_corrected = by_welch[at];
-        row.mann_whitney_p_corrected = by_mann_whitney[at];
         row.decisive_p_corrected = decisive[at];
         let agrees = row.exact_p.is_some_and(|p| p <= LEVEL.max(row.least_exact_p() * ROUNDING));
         // Where nothing has any spread the exact p has to do alone.
@@ -442,7 +427,7 @@ mod tests {
         assert!(row.paired && row.verdict == Verdict::Better, "{row:?}");
         assert!((row.ratio.unwrap().estimate - 2.0).abs() < 0.02, "{row:?}");
         assert_eq!(row.cliffs_delta, Some(1.0));
-        assert!(row.mann_whitney_p_corrected > row.mann_whitney_p, "{row:?}");
+        assert!(row.decisive_p_corrected > row.decisive_p, "{row:?}");
         let p99 = comparison.rows.iter().find(|row| row.metric.name() == "get p99").unwrap();
         assert!(p99.ratio.unwrap().high < 0.6 && p99.verdict == Verdict::Better, "{p99:?}");
         assert!((p99.goodness().unwrap() - 2.0).abs() < 0.02);
@@ -456,7 +441,7 @@ mod tests {
         let comparer = Comparer::Targets { baseline: "old", subject: "new" };
         let one = comparer.compare_in(&records, &|metric| metric.measure == Measure::Throughput);
         assert_eq!(one.rows.len(), 1);
-        assert_eq!(one.rows[0].welch_p_corrected, one.rows[0].welch_p);
+        assert_eq!(one.rows[0].decisive_p_corrected, one.rows[0].decisive_p);
     }
 
     /// A hundred figures of memory and latency raised the p of the rate until no rate could pass.
@@ -470,7 +455,7 @@ mod tests {
         let cost = |comparison: &Comparison| {
             let wanted = Metric::of_run(Measure::CpuPerOperation);
             let row = comparison.rows.iter().find(|row| row.metric == wanted).unwrap();
-            (row.welch_p, row.welch_p_corrected)
+            (row.decisive_p, row.decisive_p_corrected)
         };
         let (p, corrected) = cost(&alone);
         assert!(corrected > p);
@@ -604,7 +589,7 @@ mod tests {
         let around = [0.002, -0.002, 0.001, -0.001, 0.0, 0.002, -0.002, 0.001];
         let new: Vec<f64> = old.iter().zip(around).map(|(old, by)| old * (1.01 + by)).collect();
         let row = rates(&old, &new);
-        assert!(row.paired && row.welch_p.unwrap() > 0.5, "{row:?}");
+        assert!(row.paired && welch(&row.subject, &row.baseline).unwrap().p > 0.5, "{row:?}");
         assert_eq!(row.verdict, Verdict::Better, "{row:?}");
     }
 
@@ -643,7 +628,7 @@ mod tests {
         let (a, b) = (runs("t", "1", &SLOW[..1], 0), runs("t", "1", &FAST[..1], 0));
         let comparison = compare(("a", &a), ("b", &b));
         let row = throughput(&comparison);
-        assert_eq!((row.welch_p, row.verdict), (None, Verdict::Undecided));
+        assert_eq!((row.decisive_p, row.verdict), (None, Verdict::Undecided));
         assert!(row.ratio.is_some());
     }
 }

@@ -386,7 +386,9 @@ fn tests_table(comparison: &Comparison) -> Table {
         "p of the verdict",
         "verdict",
     ];
-    comparison.rows.iter().fold(Table::new(columns), |table, row| {
+    let tests = study::tests(comparison);
+    comparison.rows.iter().zip(tests).fold(Table::new(columns), |table, (row, tests)| {
+        let [welch, welch_corrected, mann_whitney, mann_whitney_corrected] = tests.map(p_text);
         let size = row.case.rsplit("size ").next().unwrap_or_default();
         let ratio = row.ratio.map_or(String::new(), |ratio| {
             format!("{:.3} ({:.3}-{:.3})", ratio.estimate, ratio.low, ratio.high)
@@ -397,10 +399,10 @@ fn tests_table(comparison: &Comparison) -> Table {
             ns(row.baseline_median()),
             ns(row.subject_median()),
             ratio,
-            p_text(row.welch_p),
-            p_text(row.welch_p_corrected),
-            p_text(row.mann_whitney_p),
-            p_text(row.mann_whitney_p_corrected),
+            welch,
+            welch_corrected,
+            mann_whitney,
+            mann_whitney_corrected,
             or_dash(row.cliffs_delta, |delta| format!("{delta:+.2}")),
             or_dash(row.hedges_g, |g| format!("{g:+.2}")),
             p_text(row.decisive_p_corrected),
