@@ -6,7 +6,8 @@
 //! 3. Install: the new segment is kept, the old ones are dropped and answered by it.
 //!
 //! A segment in which a live value can't be read stays as it is, and its neighbours go without it: to copy a
-//! damaged value would make what may be a passing fault a lasting one.
+//! damaged value would make what may be a passing fault a lasting one. It is tried again by collecting it, or where
+//! that isn't worth it by reading what is live.
 //!
 //! Memtables have no say in what is seen: a newer version that a power loss may still take back must
 //! not cost the older one.
@@ -15,13 +16,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
+
 use super::inner::Inner;
 use super::state::{ReadState, SegmentEntry, Segments};
 use super::stats::add;
 use super::stored_values::{self, Failed, StoredValue, Where};
 use super::table_search::find_in_tables;
 use crate::collection::{self, SegmentShare};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fault_points::{self, Bug};
 use crate::file_name;
 use crate::head::{Body, Entry, ValuePointer};
@@ -59,7 +62,7 @@ impl Inner {
         };
         let collected = match copied {
             Err(failed) if failed.error.is_damage() && !failed.concerns.is_empty() => {
-                self.leave_out(&failed);
+                self.leave_out(&failed.concerns, &failed.error);
                 return Ok(true);
             }
             copied => copied.map_err(|failed| failed.error)?,
@@ -97,7 +100,8 @@ impl Inner {
     ) -> Result<Collected, Failed> {
         let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
         let writer = CollectedWriter::new(self.pool.files().clone(), number, self.salts.next())?;
-        let mut collector = Collector::new(self, state, snapshots, writer);
+        let live = Live { inner: self, state, snapshots };
+        let mut collector = Collector { live, writer, origins: (0, Origins::new()) };
         stored_values::each(state, picked, place, &self.cancel, &mut |value| {
             collector.copy_if_live(value)
         })?;
@@ -107,11 +111,29 @@ impl Inner {
         Ok(collected)
     }
 
+    /// Reads what is live in segments that are tried again, but were not worth collecting, up to `count` of them: each
+    /// is well, or left out for longer. Whether there were any. Requires: the caller holds `compacting`.
+    pub(super) fn read_left_out(&self, count: usize) -> Result<bool> {
+        let due = self.segments_avoided.due();
+        for &number in due.iter().take(count) {
+            let state = self.state.load_full();
+            let live = Live { inner: self, state: &state, snapshots: &self.snapshots.list() };
+            let mut read = |stored: &StoredValue<'_>| live.read(stored).map(drop);
+            // In the tables, where what failed was looked for last.
+            match stored_values::each(&state, &[number], Where::Tables, &self.cancel, &mut read) {
+                Ok(()) => self.segments_avoided.forget(|&other| other == number),
+                Err(failed) if failed.error.is_damage() => self.leave_out(&[number], &failed.error),
+                Err(failed) => return Err(failed.error),
+            }
+        }
+        Ok(!due.is_empty())
+    }
+
     /// Leaves segments as they are, for a while, in which a live value can't be read.
-    fn leave_out(&self, failed: &Failed) {
+    fn leave_out(&self, numbers: &[u64], error: &Error) {
         let now_ns = self.resources.clock.steady_ns();
-        for &number in &failed.concerns {
-            self.segments_avoided.note(number, &failed.error, now_ns);
+        for &number in numbers {
+            self.segments_avoided.note(number, error, now_ns);
         }
         self.refresh_pressure();
     }
@@ -199,49 +221,48 @@ type Origins = HashMap<u64, Vec<ValuePlace>>;
 
 /// Copies what is live in some segments.
 struct Collector<'a> {
-    inner: &'a Inner,
-    state: &'a ReadState,
-    snapshots: &'a [SeqNo],
+    live: Live<'a>,
     writer: CollectedWriter,
     /// Of the segment that the last value was in.
     origins: (u64, Origins),
 }
 
-impl<'a> Collector<'a> {
-    fn new(
-        inner: &'a Inner,
-        state: &'a ReadState,
-        snapshots: &'a [SeqNo],
-        writer: CollectedWriter,
-    ) -> Self {
-        Collector { inner, state, snapshots, writer, origins: (0, Origins::new()) }
-    }
-
+impl Collector<'_> {
     fn copy_if_live(&mut self, stored: &StoredValue<'_>) -> Result<()> {
-        let &StoredValue { segment, pointer, key, seqno } = stored;
-        let ValuePointer { segment: number, offset, length, checksum } = pointer;
-        let Some(entry) = self.live_entry(key, seqno, number, offset)? else { return Ok(()) };
+        let &StoredValue { pointer, key, seqno, .. } = stored;
+        let ValuePointer { segment: number, offset, checksum, .. } = pointer;
+        let Some((entry, value)) = self.live.read(stored)? else { return Ok(()) };
         if fault_points::is_planted(Bug::CollectionDropsLiveValue) && seqno % 2 == 0 {
             return Ok(());
         }
         if self.origins.0 != number {
-            self.origins = (number, origins(&self.state.segments, number));
+            self.origins = (number, origins(&self.live.state.segments, number));
         }
-        let value = segment.read_value(offset, length, checksum, true)?;
         let mut places = vec![(number, offset)];
         places.extend(self.origins.1.get(&offset).into_iter().flatten());
         self.writer.copy(&places, key, &entry, &value, checksum)?;
         Ok(())
     }
+}
+
+/// What is live in some segments.
+struct Live<'a> {
+    inner: &'a Inner,
+    state: &'a ReadState,
+    snapshots: &'a [SeqNo],
+}
+
+impl Live<'_> {
+    /// A value that is live, and its entry.
+    fn read(&self, stored: &StoredValue<'_>) -> Result<Option<(Entry, Bytes)>> {
+        let &StoredValue { segment, pointer, key, seqno } = stored;
+        let ValuePointer { segment: number, offset, length, checksum } = pointer;
+        let Some(entry) = self.entry(key, seqno, number, offset)? else { return Ok(None) };
+        Ok(Some((entry, segment.read_value(offset, length, checksum, true)?)))
+    }
 
     /// The entry of `seqno` if some reader of the tables sees it and its value is the one here.
-    fn live_entry(
-        &self,
-        key: &[u8],
-        seqno: SeqNo,
-        segment: u64,
-        offset: u64,
-    ) -> Result<Option<Entry>> {
+    fn entry(&self, key: &[u8], seqno: SeqNo, segment: u64, offset: u64) -> Result<Option<Entry>> {
         let mut trace = self.inner.recorder.begin_unrecorded();
         let hash = key::hash(key);
         let after = self.snapshots.partition_point(|&snapshot| snapshot < seqno);
@@ -276,11 +297,12 @@ fn origins(segments: &Segments, number: u64) -> Origins {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::Duration;
 
     use super::*;
     use crate::resources::{Participant, ResourceOptions, Resources};
-    use crate::vfs::{FileSystem, ManualClock, MemoryFileSystem};
+    use crate::vfs::{File, FileSystem, ManualClock, MemoryFileSystem};
     use crate::{Options, Store};
 
     fn open(fs: &MemoryFileSystem, clock: &Arc<ManualClock>) -> Store {
@@ -319,19 +341,39 @@ mod tests {
         }
     }
 
-    /// A store whose closed segments are four fifths dead, of which nothing is collected yet.
-    fn mostly_dead(fs: &MemoryFileSystem) -> Store {
-        let store = open(fs, &Arc::new(ManualClock::at_ms(1)));
+    /// The value of key 10, and of no other.
+    const RARE: [u8; 1500] = [9; 1500];
+
+    /// A store of 300 values in segments of 64 KiB, of which some are deleted and none is collected yet.
+    fn store_of_300(
+        fs: &MemoryFileSystem,
+        clock: &Arc<ManualClock>,
+        is_dead: fn(u32) -> bool,
+    ) -> Store {
+        let store = open(fs, clock);
         for at in 0..300u32 {
-            store.put(&at.to_be_bytes(), &[7; 1500]).unwrap();
+            store.put(&at.to_be_bytes(), if at == 10 { &RARE } else { &[7; 1500] }).unwrap();
         }
         store.flush().unwrap();
-        for at in (0..300u32).filter(|at| at % 5 != 0) {
+        for at in (0..300u32).filter(|&at| is_dead(at)) {
             store.delete(&at.to_be_bytes()).unwrap();
         }
         store.flush().unwrap();
         assert_eq!(store.stats().collections, 0);
         store
+    }
+
+    /// The file with the value of key 10, and where it is.
+    fn rare_value(fs: &MemoryFileSystem, store: &Store) -> (Arc<dyn File>, u64) {
+        let version = store.inner.state.load().version.clone();
+        let found = version.segments.kept().find_map(|kept| {
+            let file = fs.open(&file_name::segment(&store.inner.dir, kept.number)).unwrap();
+            let mut bytes = vec![0; file.len().unwrap() as usize];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            let at = bytes.windows(RARE.len()).position(|bytes| bytes == RARE)?;
+            Some((file, at as u64))
+        });
+        found.expect("the value is in a segment that is kept")
     }
 
     /// Has the disk have so much left.
@@ -356,7 +398,7 @@ mod tests {
     #[test]
     fn a_compaction_that_finds_no_room_gives_up_spare_segments() {
         let fs = MemoryFileSystem::new();
-        let store = mostly_dead(&fs);
+        let store = store_of_300(&fs, &Arc::new(ManualClock::at_ms(1)), |at| at % 5 != 0);
         while store.inner.prepare_step() {}
         assert!(store.stats().spare_segments > 0);
         leave(&fs, 8 << 10);
@@ -367,7 +409,7 @@ mod tests {
     #[test]
     fn a_disk_that_is_nearly_full_is_collected_a_little_at_a_time() {
         let fs = MemoryFileSystem::new();
-        let store = mostly_dead(&fs);
+        let store = store_of_300(&fs, &Arc::new(ManualClock::at_ms(1)), |at| at % 5 != 0);
         while store.inner.pool.release_spare() {}
         leave(&fs, 16 << 10);
         check_collected(&store);
@@ -377,24 +419,9 @@ mod tests {
     #[test]
     fn a_long_compaction_tells_of_a_segment_that_could_not_be_collected() {
         let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
-        let store = open(&fs, &clock);
-        for at in 0..300u32 {
-            store.put(&at.to_be_bytes(), &[if at == 10 { 9 } else { 7 }; 1500]).unwrap();
-        }
-        store.flush().unwrap();
-        for at in (0..300u32).filter(|at| at % 5 != 0) {
-            store.delete(&at.to_be_bytes()).unwrap();
-        }
-        store.flush().unwrap();
-        let state = store.inner.state.load_full();
-        let is_damaged = state.version.segments.kept().any(|kept| {
-            let file = fs.open(&file_name::segment(&store.inner.dir, kept.number)).unwrap();
-            let mut bytes = vec![0; file.len().unwrap() as usize];
-            file.read_exact_at(&mut bytes, 0).unwrap();
-            let value = bytes.windows(1500).position(|bytes| bytes == [9; 1500]);
-            value.is_some_and(|at| file.write_all_at(&[8], at as u64).is_ok())
-        });
-        assert!(is_damaged);
+        let store = store_of_300(&fs, &clock, |at| at % 5 != 0);
+        let (file, at) = rare_value(&fs, &store);
+        file.write_all_at(&[8], at).unwrap();
         let mut is_met = false;
         let compacted = store.compact(None, None, &mut |_, _| {
             let avoided = &store.inner.segments_avoided;
@@ -408,5 +435,55 @@ mod tests {
             }
         });
         assert!(is_met && compacted.unwrap_err().is_damage());
+    }
+
+    /// It was picked while the store was idle, and alone is not dead enough for one that is written. Nobody tried it
+    /// again, and that it is not collected was told for as long as the store was open.
+    #[test]
+    fn a_segment_that_can_be_read_again_is_found_out_though_it_is_not_worth_collecting() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = store_of_300(&fs, &clock, |at| at % 5 > 2);
+        let (file, at) = rare_value(&fs, &store);
+        let run = |looks: usize, is_written: bool| {
+            for _ in 0..looks {
+                if is_written {
+                    store.put(b"key", b"value").unwrap();
+                }
+                clock.advance(Duration::from_millis(500));
+                store.inner.tick();
+                while store.inner.compaction_step() {}
+            }
+        };
+        file.write_all_at(&[8], at).unwrap();
+        run(6, false);
+        assert!(store.stats().background_error.is_some());
+        run(600, true);
+        let collections = store.stats().collections;
+        assert!(collections > 0 && store.stats().background_error.is_some());
+        file.write_all_at(&[9], at).unwrap();
+        run(1200, true);
+        let stats = store.stats();
+        assert_eq!((stats.background_error, stats.collections), (None, collections));
+    }
+
+    #[test]
+    fn a_compaction_tries_segments_again_that_are_not_worth_collecting() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = store_of_300(&fs, &clock, |_| false);
+        let (file, at) = rare_value(&fs, &store);
+        let avoided = &store.inner.segments_avoided;
+        for is_damaged in [false, true] {
+            if is_damaged {
+                file.write_all_at(&[8], at).unwrap();
+            }
+            let error = Error::corruption(Path::new("segment"), 0, "it could not be read");
+            let version = store.inner.state.load().version.clone();
+            version.segments.kept().for_each(|kept| avoided.note(kept.number, &error, 0));
+            assert!(avoided.list().len() > 3);
+            let compacted = store.compact(None, None, &mut |_, _| {});
+            assert_eq!(compacted.is_err_and(|error| error.is_damage()), is_damaged);
+            assert_eq!(avoided.list().len(), usize::from(is_damaged));
+            assert_eq!(store.stats().background_error.is_some(), is_damaged);
+        }
     }
 }

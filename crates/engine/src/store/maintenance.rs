@@ -102,6 +102,8 @@ impl Inner {
             self.check_writable()?;
             self.remove_obsolete();
         }
+        self.read_left_out(usize::MAX)?;
+        self.segments_avoided.gather(&mut uncollected);
         self.remove_obsolete();
         self.retries.note_success(Task::Collect);
         if start.is_none() && end.is_none() {
