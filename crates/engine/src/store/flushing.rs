@@ -20,7 +20,7 @@ use crate::vfs::cycles;
 use crate::waits;
 
 /// Where tables can't be opened so often, their memtable is written anew: it may be these alone.
-const INSTALLS_MAX: u32 = 5;
+const OPENS_REFUSED_MAX: u32 = 5;
 
 impl Inner {
     /// Writes one waiting memtable to tables and installs what is ready; whether there may be more.
@@ -148,12 +148,11 @@ impl Inner {
     fn install_flushes(&self) -> Result<()> {
         let mut tree = self.tree.lock();
         loop {
-            let (memtable, end, installs, tables) = {
+            let (memtable, end, tables) = {
                 let mut flushes = self.flushes.lock();
                 let Some(front) = flushes.pending.front_mut() else { return Ok(()) };
                 let FlushState::Written(tables) = &mut front.state else { return Ok(()) };
-                front.installs += 1;
-                (front.memtable.clone(), front.end, front.installs, std::mem::take(tables))
+                (front.memtable.clone(), front.end, std::mem::take(tables))
             };
             let run_id = self.take_number();
             let added =
@@ -169,17 +168,20 @@ impl Inner {
             }) {
                 // What was written is kept for the next try, unless it is lost: the memtable is not. A file that can't
                 // be opened isn't lost by that, and another one could not be opened either, mostly.
-                let is_kept = matches!(error, Error::Io { op: "open", .. })
-                    && !installs.is_multiple_of(INSTALLS_MAX);
-                let is_lost = error.is_damage() && !is_kept;
-                let state = if is_lost {
-                    self.discard(&tables);
-                    FlushState::Waiting
-                } else {
-                    FlushState::Written(tables)
-                };
+                let mut is_lost = error.is_damage();
                 let mut flushes = self.flushes.lock();
-                flushes.pending.front_mut().expect("the front is pending").state = state;
+                let front = flushes.pending.front_mut().expect("the front is pending");
+                if is_lost && matches!(error, Error::Io { op: "open", .. }) {
+                    front.opens_refused += 1;
+                    is_lost = front.opens_refused.is_multiple_of(OPENS_REFUSED_MAX);
+                }
+                if is_lost {
+                    front.state = FlushState::Waiting;
+                    drop(flushes);
+                    self.discard(&tables);
+                } else {
+                    front.state = FlushState::Written(tables);
+                }
                 return Err(error);
             }
             {
@@ -381,6 +383,34 @@ mod tests {
         assert_eq!(store.get(b"key").unwrap().unwrap(), "value");
     }
 
+    /// A full disk counted as well.
+    #[test]
+    fn a_table_that_could_not_be_named_before_is_not_written_again_for_one_refusal() {
+        let faulty = Arc::new(FaultyFileSystem::new(Arc::new(MemoryFileSystem::new())));
+        let clock = Arc::new(ManualClock::at_ms(1));
+        let few_handles = ResourceOptions { file_handles_max: 0, ..ResourceOptions::default() };
+        let resources = Resources::inline(few_handles, faulty.clone(), clock);
+        let options = Options { background: false, ..Options::default() };
+        let store = Store::open_with("/s", options, resources).unwrap();
+        store.put(b"key", b"value").unwrap();
+        let is_manifest = |operation: &str, path: &Path| {
+            operation == "write_all_at" && path.to_string_lossy().contains("MANIFEST")
+        };
+        let is_table = |operation: &str, path: &Path| {
+            operation == "open_read" && path.extension().is_some_and(|end| end == "sst")
+        };
+        for _ in 1..OPENS_REFUSED_MAX {
+            faulty.fail_at(0, Fault::errno(NO_SPACE).only(is_manifest));
+            assert!(matches!(store.flush(), Err(Error::NoSpace { .. })));
+        }
+        let written = store.stats().flush_bytes_written;
+        faulty.fail_at(0, Fault::errno(NOT_PERMITTED).only(is_table));
+        assert!(matches!(store.flush(), Err(Error::Io { op: "open", .. })));
+        store.flush().unwrap();
+        assert_eq!(store.stats().flush_bytes_written, written);
+        assert_eq!(store.get(b"key").unwrap().unwrap(), "value");
+    }
+
     /// Each try opened the same file, for as long as the store was open.
     #[test]
     fn a_table_that_can_never_be_opened_is_written_again_in_the_end() {
@@ -397,8 +427,8 @@ mod tests {
         };
         faulty.fail_at(0, Fault::errno(NOT_PERMITTED).only(is_lost).sticky());
         store.put(b"key", b"value").unwrap();
-        let refused = (0..2 * INSTALLS_MAX).take_while(|_| store.flush().is_err()).count();
-        assert_eq!(refused, INSTALLS_MAX as usize);
+        let refused = (0..2 * OPENS_REFUSED_MAX).take_while(|_| store.flush().is_err()).count();
+        assert_eq!(refused, OPENS_REFUSED_MAX as usize);
         assert!(!memory.exists(LOST.get().unwrap()).unwrap());
         assert_eq!(store.get(b"key").unwrap().unwrap(), "value");
     }

@@ -189,8 +189,8 @@ pub(super) struct PendingFlush {
     /// Where the journal goes on after it.
     pub(super) end: JournalPosition,
     pub(super) state: FlushState,
-    /// How often it was tried to install what was written.
-    pub(super) installs: u32,
+    /// How often a table that was written could not be opened.
+    pub(super) opens_refused: u32,
     /// Reading of the cycle counter when it became one.
     pub(super) since: u64,
 }
@@ -202,7 +202,7 @@ impl PendingFlush {
             memtable,
             end,
             state: FlushState::Waiting,
-            installs: 0,
+            opens_refused: 0,
             since: cycles::now(),
         }
     }
