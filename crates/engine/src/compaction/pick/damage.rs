@@ -57,16 +57,21 @@ impl<'v> Damage<'v> {
         };
         Damage { unreadable: find(options.unreadable), retried: find(options.retried) }
     }
-
-    /// Whether something can't be read from where a table begins, or further left, to its end.
-    pub(super) fn holds_up(&self, table: &TableMeta) -> bool {
-        let reaches_over = |damaged: &Damaged<'_>| table.ends_by(&damaged.table.end());
-        let mut unreadable = self.unreadable.values().flatten();
-        unreadable.any(|damaged| damaged.from <= table.smallest && reaches_over(damaged))
-    }
 }
 
 impl<'v, 'o> Picker<'v, 'o> {
+    /// Whether a table of a run of L0 can't go down for what can't be read from where it begins, or further left, to
+    /// its end: in what goes down with it. That goes past newer runs, and reads no deeper level than the next.
+    pub(super) fn is_held_up(&self, run: &Run, table: &TableMeta) -> bool {
+        let [level0, level1, ..] = &self.version.levels;
+        let older = level0.runs.iter().filter(|older| older.id <= run.id);
+        let bottom = level1.runs.iter().filter(|_| self.version.deepest() == Some(1));
+        let listed = older.chain(bottom).filter_map(|run| self.damage.unreadable.get(&run.id));
+        let reaches_over = |damaged: &Damaged<'_>| table.ends_by(&damaged.table.end());
+        let mut unreadable = listed.flatten();
+        unreadable.any(|damaged| damaged.from <= table.smallest && reaches_over(damaged))
+    }
+
     /// The leftmost job of a sweep that is free. Where none is for what can't be read, a table that reaches from there
     /// over the rest is cut; else older runs go without newer ones.
     pub(super) fn past_damage(&self, sweep: &Sweep<'v, 'o>) -> Option<Choice> {

@@ -581,6 +581,13 @@ fn what_waits_for_what_can_not_be_read_is_no_sweep_that_has_begun() {
     check(&format!("{flushed}\n L0 7 8:a>d-m\n {below}"), cut);
     let rest = "full L0/9:10 L0/7:8 L1/1:3 [h..z] to L1 1 bottom";
     check(&format!("{flushed}\n L0 7 12:d-g 8:g0>h-m\n {below}"), rest);
+    // It goes past newer runs that can't be read, and doesn't come to deeper levels.
+    let older = "full L0/7:8 L1/1:3 [h..z] to L1 1 bottom";
+    check(&format!("l0-runs=4 unreadable=10:a\n L0 9 10:a-z\n L0 7 8:a>h-m\n {below}"), older);
+    check(
+        "l0-runs=4 unreadable=5:a\n L0 9 10:a>h-m\n L0 7 8:h-m\n L1 3 4:n-z\n L2 1 5:a-z",
+        "full L0/9:10 L0/7:8 [h..m] to L1 3",
+    );
 }
 
 #[test]

@@ -204,9 +204,11 @@ impl<'v, 'o> Picker<'v, 'o> {
         let points_at_much = weight / LEVEL0_TIMES_FILES > bytes;
         // A sweep that has begun goes on: what it has moved no longer weighs in L0. Where all that is left of a table
         // waits for what can't be read, it is over.
-        let mut tables = runs.iter().flat_map(|run| run.tables.iter());
-        let is_begun = |table: &LiveTable| table.is_clipped() && !self.damage.holds_up(table);
-        outweighs_rest || points_at_much || tables.any(|table| is_begun(table))
+        let is_begun = |run: &Run| {
+            let mut tables = run.tables.iter();
+            tables.any(|table| table.is_clipped() && !self.is_held_up(run, table))
+        };
+        outweighs_rest || points_at_much || runs.iter().any(is_begun)
     }
 
     /// The oldest runs of a level into the next one.
