@@ -639,6 +639,13 @@ fn what_lies_behind_what_can_not_be_read_is_merged_in_idle_time() {
     check(&format!("{idle}\n {}\n {below}", flushed(1)), "nothing");
     check(&format!("{idle}\n {}\n {below}", flushed(40)), "damage L0/9:10 [a..g] to L0 9");
     check(&format!("{idle} hidden=0,0\n {}\n {below}", flushed(40)), "nothing");
+    // What only has to move goes past what can't be read, and nothing is cut for it.
+    let move_one = |damaged: &str, below: &str| {
+        let idle = format!("idle hidden=0,0 runs=4 unreadable={damaged}");
+        check(&format!("{idle}\n L0 9 10:a-z\n L0 7 8:h-m\n {below}"), "move 8 L0 to L1 1");
+    };
+    move_one("10:a", "L1 1 2:a-g 3:n-z");
+    move_one("2:a", "L1 1 2:a-g 3:n-z");
 }
 
 /// In a store that is never idle reads passed several runs for ever.

@@ -316,14 +316,20 @@ impl<'v, 'o> Picker<'v, 'o> {
         if upper.1 == 0 && upper.0 == 0 || !weighs && !deletes_ranges {
             return None;
         }
-        let moves = || sweep.opening(sweep.starts()).is_some_and(|opening| opening.moves());
+        let mut openings =
+            sweep.suffixes().filter_map(|older| Some((older.opening(older.starts())?, older)));
+        if let Some((opening, older)) = openings.next()
+            && opening.moves()
+        {
+            return Some(older.job_at(opening));
+        }
         let hides_much = || {
             let share = IDLE_HIDDEN_SHARE;
             let little = Hidden { entries: all.1 / share, bytes: all.0 / share };
             (self.options.hidden)(little).exceed(little)
         };
         // How far a merge reaches is worked out only if there is to be one: an idle store asks often.
-        (deletes_ranges || moves() || hides_much()).then(|| self.past_damage(&sweep))?
+        (deletes_ranges || hides_much()).then(|| self.past_damage(&sweep))?
     }
 
     /// A table at the bottom that holds something dead.
