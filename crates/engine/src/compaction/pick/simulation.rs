@@ -431,13 +431,18 @@ proptest! {
             for level in &store.version.levels {
                 prop_assert!(level.runs.len() <= runs_max, "{:?}", store.version);
             }
-            let range = Slice { start: Some(vec![range.0].into()), end: Some(vec![range.1].into()) };
-            store.merge_manually(range.start.clone(), range.end.clone());
+            let [start, end] = [range.0.min(range.1), range.0.max(range.1)]
+                .map(|key| Some(Bytes::from(vec![key])));
+            store.merge_manually(start.clone(), end.clone());
             // Nothing of the range was left that could go.
-            let is_inside = |slice: &Slice| slice.start >= range.start && slice.end <= range.end;
+            let begins_inside = |key: &Bytes| Some(key) >= start.as_ref() && Some(key) < end.as_ref();
             for merge in store.merge_manually(None, None) {
-                let goes_down = merge.output_run != OutputRun::Existing(merge.inputs[0].run_id);
-                prop_assert!(!goes_down || !is_inside(&merge.slice), "{merge:?} in {range:?}");
+                let going = merge.inputs.iter();
+                let going = going.filter(|from| merge.output_run != OutputRun::Existing(from.run_id));
+                let mut going = going.flat_map(|input| input.tables.iter());
+                let is_left = merge.slice.start.as_ref().is_some_and(begins_inside)
+                    && going.any(|table| begins_inside(&table.smallest));
+                prop_assert!(!is_left, "{merge:?} in {start:?}..{end:?}");
             }
         }
         store.heal();
