@@ -48,6 +48,22 @@ pub(super) fn check_lengths(user_key: &[u8], body: &BodyRef<'_>) -> Result<(), &
     }
 }
 
+/// Whether an entry is of another key than the one before it, of the key and with the number that are given. Says
+/// so where it doesn't follow that one in internal order.
+#[inline]
+pub(super) fn check_order(
+    last_key: &[u8],
+    last_seqno: SeqNo,
+    user_key: &[u8],
+    seqno: SeqNo,
+) -> Result<bool, &'static str> {
+    let new_key = key::is_before(last_key, user_key);
+    match new_key || last_key == user_key && seqno < last_seqno {
+        true => Ok(new_key),
+        false => Err("entries are out of order"),
+    }
+}
+
 /// A data block, read in place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block<'a> {

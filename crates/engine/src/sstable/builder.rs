@@ -15,7 +15,7 @@ use crate::head::EntryRef;
 use crate::key::{self, SEQNO_MAX, SeqNo};
 use crate::options::Compression;
 use crate::range_tombstone::RangeTombstone;
-use crate::sstable::block::{BLOCK_BYTES_MAX, check_lengths};
+use crate::sstable::block::{BLOCK_BYTES_MAX, check_lengths, check_order};
 use crate::sstable::block_builder::BlockBuilder;
 use crate::sstable::fences::{BLOCK_ALIGNMENT, FencesBuilder};
 use crate::sstable::footer::{FOOTER_BYTES, Footer, Section};
@@ -131,12 +131,9 @@ impl TableBuilder {
     /// `Corruption` unless it follows the one before in internal order, and is as long as may be, as what sound
     /// tables hold does and is.
     pub fn add(&mut self, user_key: &[u8], entry: &EntryRef<'_>) -> Result<()> {
-        check_lengths(user_key, &entry.body).map_err(|what| self.refused(what))?;
-        let last_key = self.last_key();
-        let new_key = key::is_before(last_key, user_key);
-        if !new_key && (last_key != user_key || entry.seqno >= self.last_seqno) {
-            return Err(self.refused("what was to be merged is out of order"));
-        }
+        let new_key = check_lengths(user_key, &entry.body)
+            .and_then(|()| check_order(self.last_key(), self.last_seqno, user_key, entry.seqno))
+            .map_err(|what| self.refused(what))?;
         assert!(entry.seqno <= SEQNO_MAX, "a SeqNo has 56 bits");
         if !self.block.add(user_key, entry, self.block_bytes) {
             let times = self.times.clone();

@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::iter::InternalIterator;
-use crate::key::SEQNO_MAX;
-use crate::sstable::block::check_lengths;
+use crate::key::{self, SEQNO_MAX};
+use crate::sstable::block::{check_lengths, check_order};
 use crate::sstable::reader::Table;
 use crate::sstable::source::Purpose;
 
@@ -45,14 +45,19 @@ impl Table {
     pub(crate) fn read_from(self: &Arc<Self>, start: &[u8], cancel: &AtomicBool) -> Result<()> {
         let mut iter = self.iter(false);
         iter.seek(start, SEQNO_MAX)?;
+        let (mut last_key, mut last_seqno) = (Vec::new(), 0);
         while iter.valid() {
             if cancel.load(Ordering::Relaxed) {
                 return Err(Error::Busy);
             }
-            let refused = check_lengths(iter.user_key(), &iter.entry()?.body).err();
-            if let Some(error) = refused.and_then(|what| iter.corruption(what)) {
+            let (user_key, entry) = (iter.user_key(), iter.entry()?);
+            let taken = check_lengths(user_key, &entry.body)
+                .and_then(|()| check_order(&last_key, last_seqno, user_key, entry.seqno));
+            if let Some(error) = taken.err().and_then(|what| iter.corruption(what)) {
                 return Err(error);
             }
+            key::assign(&mut last_key, user_key);
+            last_seqno = entry.seqno;
             iter.next()?;
         }
         Ok(())

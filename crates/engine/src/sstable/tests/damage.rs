@@ -1,5 +1,7 @@
 //! Damaged tables: the right answer or an error, never a wrong value, an absent key, or a panic.
 
+use std::sync::atomic::AtomicBool;
+
 use super::*;
 
 /// A file of a few KiB with several blocks, versions, every kind of entry and a deleted range.
@@ -293,5 +295,37 @@ fn what_is_refused_of_an_entry_is_told_of_its_block() {
             assert_eq!(offset, table.fences.handle(3).unwrap().offset);
         }
         other => panic!("{other}"),
+    }
+}
+
+/// Checksums are right, and no writer makes it: a merge refused it, and a table that was read again was called well.
+#[test]
+fn entries_out_of_order_are_damage_where_a_table_is_read_again() {
+    let fixture = Fixture::new(&numbered("key", 2000), &[], 4096, Compression::None);
+    let table = fixture.open(Reading::Pread);
+    let read = || table.read_from(table.fences.first_key(2), &AtomicBool::new(false));
+    read().unwrap();
+    let mut contents = fixture.fs.contents(path());
+    let handle = table.fences.handle(3).unwrap();
+    let (start, end) = (table.fences.first_key(3), table.fences.first_key(4));
+    let mut entries = forward(&mut table.iter(false)).unwrap();
+    entries.retain(|(key, _)| (start..end).contains(&&key[..]));
+    let mut swapped = entries.clone();
+    swapped.swap(5, 6);
+    let mut twice = entries;
+    twice[5] = twice[4].clone();
+    for forged in [swapped, twice] {
+        let (mut block, mut frame) = (block_builder::BlockBuilder::default(), Vec::new());
+        assert!(forged.iter().all(|(key, entry)| block.add(key, &entry.by_ref(), 4096)));
+        block.finish(&mut frame);
+        let mut frames = frame::FrameEncoder::new(Compression::None);
+        frames.enclose(0, SALT, handle.offset, &mut frame);
+        assert_eq!(frame.len(), handle.frame_bytes);
+        contents[handle.offset as usize..][..frame.len()].copy_from_slice(&frame);
+        fixture.fs.set_contents(path(), &contents);
+        match read() {
+            Err(Error::Corruption { offset, .. }) => assert_eq!(offset, handle.offset),
+            other => panic!("{other:?}"),
+        }
     }
 }
