@@ -173,18 +173,20 @@ impl<'a> SalvagedJournal<'a> {
         }
     }
 
-    /// Tells of everything that stands in the segment `number`, before `end` if that is known, and of each place
-    /// there that can't be read. Answers the largest number that its records tell of, also those without writes.
+    /// Tells of everything that stands in the segment `number`, before `end` if there is a manifest, which says so,
+    /// and of each place there that can't be read. Answers the largest number that its records tell of, also those
+    /// without writes.
     pub fn segment(&self, number: u64, end: Option<u64>, told: &mut dyn FnMut(Told)) -> SeqNo {
         let Some(segment) = self.segments.iter().find(|found| found.header.number == number) else {
             return 0;
         };
         let mut seqno_max = 0;
+        let possible_max = end.map_or(SEQNO_SAVED_MAX, |_| SEQNO_USED_MAX);
         let named = self.successor(number, 0).map(|(_, start)| start.predecessor_end);
         let limit = end.or(named).unwrap_or(segment.len).min(segment.len);
         let part = SEGMENT_HEADER_BYTES..limit;
         let reached = self.records(segment, part, true, &mut |found| match found {
-            Ok((_, record)) => match next_seqno(&record.header, SEQNO_SAVED_MAX) {
+            Ok((_, record)) => match next_seqno(&record.header, possible_max) {
                 Some(next) => {
                     seqno_max = seqno_max.max(next.saturating_sub(1));
                     tell(number, &record, told);

@@ -682,6 +682,26 @@ fn numbers_without_room_behind_them_are_damage_where_no_manifest_is() {
     }
 }
 
+/// In an older segment it was called impossible.
+#[test]
+fn a_number_that_only_a_store_with_a_manifest_has_is_looked_for_in_its_journal() {
+    let fs = MemoryFileSystem::new();
+    let store = open(&fs, FROM);
+    store.put(b"before", b"value").unwrap();
+    store.flush().unwrap();
+    store.close().unwrap();
+    change_manifest(&fs, |edit| edit.seqno_next = Some(SEQNO_SAVED_MAX + 2));
+    let store = open(&fs, FROM);
+    store.put(b"far", &[7; 5000]).unwrap();
+    store.flush().unwrap();
+    let fs = fs.image().crash(CrashMode::KeepAll, 1);
+    let tables = paths(&fs, ".sst");
+    fs.remove(tables.last().unwrap()).unwrap();
+    let report = salvage(&fs, Wanted::Everything).unwrap();
+    assert_eq!((report.keys, report.damage.len()), (2, 1), "{report:?}");
+    assert_eq!(saved(&fs)[&b"far"[..]][..], [7; 5000]);
+}
+
 #[test]
 fn entries_beyond_the_numbers_that_the_manifest_has_of_a_table_are_damage() {
     let fs = MemoryFileSystem::new();
