@@ -181,10 +181,13 @@ fn time_blocked_is_found_where_a_request_waits_and_idleness_is_not_shown() {
 #[test]
 fn second_profile_of_a_kind_is_refused_and_another_kind_is_not() {
     let (_turn, running) = (turn(), start());
-    let _first = running_profile(&running, "locks");
+    let first = running_profile(&running, "locks");
     let second = profile(&running, "locks?seconds=1");
     assert_eq!((second.status, second.error().as_str()), (409, "profile_running"));
     assert_eq!(profile(&running, "cpu?seconds=1&format=folded").status, 200);
+    // Whoever has the turn next is not to meet its end.
+    drop(first);
+    wait_until_free(&running, "locks?seconds=1&format=folded");
 }
 
 /// A client that waits for a long profile, which has begun.
