@@ -4,6 +4,7 @@
 //! and every complaint (an error or a warning on the console, an exception, a refusal by the security
 //! policy) is kept from the moment the page is opened. It never sleeps but to ask again.
 
+use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tungstenite::{Message, WebSocket};
+use tungstenite::{Error, Message, WebSocket};
 
 /// How long anything that the browser is asked for may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -305,8 +306,12 @@ impl Browser {
 
     fn receive(&mut self) -> Value {
         loop {
-            if let Message::Text(text) = self.socket.read().expect("the browser answers") {
-                return serde_json::from_str(&text).unwrap();
+            match self.socket.read() {
+                Ok(Message::Text(text)) => return serde_json::from_str(&text).unwrap(),
+                Ok(_) => {}
+                // By the signal of a profiler, in a process that is profiled. What came before it is kept.
+                Err(Error::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => panic!("the browser doesn't answer: {error}"),
             }
         }
     }

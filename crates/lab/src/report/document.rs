@@ -15,6 +15,10 @@ use crate::record::{KindOutcome, Latency, Record};
 /// What is said of cases in which there is nothing of ours to be compared.
 const NONE_COUNTS: &str = "none of the runs counts that were made";
 
+/// What is said before the number of comparisons, where no side has the runs that a verdict takes: half the rate would
+/// be told as no loss.
+const TOO_FEW: &str = "these runs are too few to decide any of";
+
 /// A flame graph: an SVG as inferno writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlameGraph {
@@ -176,6 +180,7 @@ impl Report {
             html,
             "<p>{}</p>",
             match losses.len() {
+                0 if !self.can_decide() => format!("Not told: {TOO_FEW} {rows} comparisons."),
                 0 => format!("In none of {rows} comparisons, as far as these runs can tell."),
                 some => format!("In {some} of {rows} comparisons, beyond chance:"),
             }
@@ -272,6 +277,10 @@ impl Report {
         text
     }
 
+    fn can_decide(&self) -> bool {
+        self.comparisons.iter().any(Comparison::can_decide)
+    }
+
     /// What was lost beyond chance; speed and processor time that lean the same way, one by one, because a few runs
     /// decide nothing; and how many other figures do.
     fn losses_markdown(&self) -> String {
@@ -293,6 +302,7 @@ impl Report {
             return text;
         }
         text += &match losses.len() {
+            0 if !self.can_decide() => format!("\nWhere we lose: {TOO_FEW} {rows} comparisons.\n"),
             0 => format!("\nWhere we lose: beyond chance in none of {rows} comparisons.\n"),
             some => {
                 let losses = list(&losses);
@@ -431,6 +441,7 @@ mod tests {
         let mut report = Report::new("two", "Who is faster?", "again", records);
         let summary = report.comparison(comparison).summary_markdown();
         let lost = "- tallybook against rival, fillrandom, connections 1: operations/s is 1.00 k/s against 2.00";
+        assert!(summary.contains("Where we lose: these runs are too few"), "{summary}");
         assert!(summary.contains(lost), "{summary}");
         assert!(summary.contains("CPU per operation is"), "{summary}");
         assert!(summary.contains("3 figures of latency, memory or disk"), "{summary}");

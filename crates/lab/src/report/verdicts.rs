@@ -172,7 +172,7 @@ impl Comparison {
     /// That these runs are too few for an exact test to speak for any row, where they are.
     pub fn out_of_reach(&self) -> Option<String> {
         let least = self.rows.iter().map(Row::least_exact_p).reduce(f64::min)?;
-        let decided = match self.rows.iter().any(|row| row.runs() >= RUNS_MIN) {
+        let decided = match self.can_decide() {
             true => "what is decided rests on the shape that the other test takes noise to have",
             false => "fewer than five runs a side decide nothing",
         };
@@ -182,6 +182,11 @@ impl Comparison {
                 "With so few runs the exact p can't go below {least}: it can't confirm any row here, and {decided}."
             )
         })
+    }
+
+    /// Whether any row has the runs that a verdict takes.
+    pub fn can_decide(&self) -> bool {
+        self.rows.iter().any(|row| row.runs() >= RUNS_MIN)
     }
 
     /// Where no run of the subject tells of it, while the baseline has some: one sentence each.
