@@ -831,23 +831,10 @@ pub(super) mod tests {
     /// object that expired.
     #[test]
     fn parts_and_what_is_swept_are_taken_away_without_a_sync_for_each() {
-        use std::sync::Arc;
         use std::time::Duration;
-        use tallybook::Resources;
-        use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
-        use tallybook::vfs::{ManualClock, MemoryFileSystem};
-        use tallybook_files::{
-            CreateOptions, Durability, FileStore, OpenOptions, resource_options,
-        };
+        use tallybook::vfs::faulty::{Fault, OperationClass};
 
-        let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
-        let clock = Arc::new(ManualClock::at_ms(1_000_000));
-        let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
-        let durability = Durability::Sync;
-        let options = OpenOptions { durability, background: false, ..OpenOptions::default() };
-        let create = CreateOptions::default();
-        let files = FileStore::create_with("/files", create, options, resources).unwrap();
-        let shelf = Shelf::over(files, "b");
+        let (fs, shelf) = Shelf::over_faulty();
         let rule = Rule { is_enabled: true, expire_days: Some(1), ..Rule::default() };
         shelf.set_bucket("b", |meta| meta.lifecycle = vec![rule.clone()]).unwrap();
         let take_away: [fn(&Shelf); 2] = [

@@ -478,22 +478,9 @@ mod tests {
     /// uploads put their parts in the place of what came later.
     #[test]
     fn upload_that_cannot_be_ended_at_the_start_keeps_no_other_from_it() {
-        use std::sync::Arc;
-        use tallybook::Resources;
-        use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
-        use tallybook::vfs::{ManualClock, MemoryFileSystem};
-        use tallybook_files::{
-            CreateOptions, Durability, FileStore, OpenOptions, resource_options,
-        };
+        use tallybook::vfs::faulty::{Fault, OperationClass};
 
-        let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
-        let clock = Arc::new(ManualClock::at_ms(1_000_000));
-        let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
-        let durability = Durability::Sync;
-        let options = OpenOptions { durability, background: false, ..OpenOptions::default() };
-        let create = CreateOptions::default();
-        let files = FileStore::create_with("/files", create, options, resources).unwrap();
-        let shelf = Shelf::over(files, "b");
+        let (fs, shelf) = Shelf::over_faulty();
         for id in ["1", "2", "3"] {
             let upload = ObjectMeta { key: id.to_owned(), ..ObjectMeta::default() };
             let object = ObjectMeta { upload: Some(id.to_owned()), ..ObjectMeta::default() };

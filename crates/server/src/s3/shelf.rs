@@ -233,6 +233,23 @@ impl Shelf {
         (dir, Shelf::over(files, bucket))
     }
 
+    /// One with the bucket `b` on a disk that can fail, which syncs what it is told to acknowledge.
+    pub(super) fn over_faulty() -> (tallybook::vfs::faulty::FaultyFileSystem, Shelf) {
+        use tallybook::Resources;
+        use tallybook::vfs::faulty::FaultyFileSystem;
+        use tallybook::vfs::{ManualClock, MemoryFileSystem};
+        use tallybook_files::{CreateOptions, OpenOptions, resource_options};
+
+        let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
+        let clock = Arc::new(ManualClock::at_ms(1_000_000));
+        let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
+        let durability = Durability::Sync;
+        let options = OpenOptions { durability, background: false, ..OpenOptions::default() };
+        let create = CreateOptions::default();
+        let files = FileStore::create_with("/files", create, options, resources).unwrap();
+        (fs, Shelf::over(files, "b"))
+    }
+
     /// Writes a file that is nothing but its attributes.
     pub(super) fn note(
         &self,
@@ -261,10 +278,7 @@ mod tests {
     use hyper::{HeaderMap, Method, Uri};
     use s3s::S3Request;
     use s3s::dto::*;
-    use tallybook::Resources;
-    use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
-    use tallybook::vfs::{ManualClock, MemoryFileSystem};
-    use tallybook_files::{CreateOptions, OpenOptions, resource_options};
+    use tallybook::vfs::faulty::{Fault, OperationClass};
 
     use super::super::completion::tests::{UPLOAD, begin, completion};
     use super::super::meta::Rule;
@@ -289,14 +303,7 @@ mod tests {
     #[test]
     fn gate_is_held_for_no_sync() {
         static GATE: OnceLock<Arc<RwLock<()>>> = OnceLock::new();
-        let fs = FaultyFileSystem::new(Arc::new(MemoryFileSystem::new()));
-        let clock = Arc::new(ManualClock::at_ms(1_000_000));
-        let resources = Resources::inline(resource_options(), Arc::new(fs.clone()), clock);
-        let durability = Durability::Sync;
-        let options = OpenOptions { durability, background: false, ..OpenOptions::default() };
-        let create = CreateOptions::default();
-        let files = FileStore::create_with("/files", create, options, resources).unwrap();
-        let shelf = Shelf::over(files, "b");
+        let (fs, shelf) = Shelf::over_faulty();
         GATE.set(shelf.gate.clone()).unwrap();
         let is_held = |_: &str, _: &Path| GATE.get().is_some_and(|gate| gate.is_locked());
         let seen = Fault::delay(Duration::ZERO).class(OperationClass::Syncs);
