@@ -10,7 +10,7 @@ use tallybook::coding::Decoder;
 use tallybook::file_name::{self, FileKind};
 use tallybook::journal::group_meta::decode_group;
 use tallybook::journal::record::{
-    RECORD_HEADER_BYTES, RecordHeader, RecordType, START_META_BYTES, Salt, record_bytes,
+    RECORD_HEADER_BYTES, RecordHeader, RecordType, START_META_BYTES, Salt, Start, record_bytes,
 };
 use tallybook::resources::ResourceOptions;
 use tallybook::vfs::{FileSystem, ManualClock, MemoryFileSystem};
@@ -177,15 +177,13 @@ pub(crate) fn may_lack_start(segment: &[u8]) -> bool {
     segment.len() < START_END && (segment.len() as u64) < made
 }
 
-/// Whether a segment's first record can be read.
-pub(crate) fn has_start(segment: &[u8]) -> bool {
-    let salt = Salt::new(segment.get(24..).map_or(0, |fields| Input(fields).u64()));
-    let header = segment.get(64..).and_then(|bytes| RecordHeader::decode(bytes, salt, 64));
-    header.is_some_and(|header| {
-        let meta = segment.get(64 + RECORD_HEADER..64 + RECORD_HEADER + START_META_BYTES);
-        header.record_type == RecordType::Start
-            && meta.is_some_and(|meta| salt.crc(64, meta) == header.meta_crc)
-    })
+/// What the first record of a segment of the log says, if it can be read.
+pub(crate) fn start(segment: &[u8]) -> Option<Start> {
+    let salt = Salt::new(Input(segment.get(24..)?).u64());
+    let header = RecordHeader::decode(segment.get(64..)?, salt, 64)?;
+    let meta = segment.get(64 + RECORD_HEADER..64 + RECORD_HEADER + START_META_BYTES)?;
+    let is_whole = header.record_type == RecordType::Start && salt.crc(64, meta) == header.meta_crc;
+    Start::decode(meta).filter(|_| is_whole)
 }
 
 /// The number in the first record header of a segment that can be read.

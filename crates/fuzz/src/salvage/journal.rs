@@ -65,12 +65,18 @@ pub(crate) fn journal(data: &[u8]) -> bool {
         let is_right = is_doubtful || is_newest_gone || told.losses.is_empty();
         assert!(is_right, "nothing is lost, and this is told: {:?}", told.losses);
     } else {
-        // What was let go before the log began is cut off too, if it has lost its start.
+        // What was let go before the log began is cut off too, if it has lost its start: by its numbers, or by
+        // where the segment behind it says that it ends.
         let begun = segments.get(&given.from.segment).and_then(|bytes| disk::first_seqno(bytes));
+        let starts = || segments.values().filter_map(|bytes| disk::start(bytes));
+        let ends_before = |number: u64| {
+            starts().any(|next| next.predecessor == number && next.lsn <= given.from.lsn)
+        };
         let was_let_go = |(number, bytes): (&u64, &Vec<u8>)| {
             let is_other = *number != given.from.segment && !given.kept.contains(number);
             let is_older = |first| first <= given.seqno_in_tables || Some(first) < begun;
-            is_other && !disk::has_start(bytes) && disk::first_seqno(bytes).is_some_and(is_older)
+            let is_older = disk::first_seqno(bytes).is_some_and(is_older) || ends_before(*number);
+            is_other && disk::start(bytes).is_none() && is_older
         };
         let is_right = !told.losses.is_empty() || segments.iter().any(was_let_go);
         assert!(is_right, "records are cut off, and nothing is told of it");
