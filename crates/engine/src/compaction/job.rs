@@ -147,16 +147,16 @@ mod tests {
     use crate::salt::Salts;
     use crate::vfs::MemoryFileSystem;
 
-    /// A source of one entry, which no writer makes.
+    /// A source of entries that no writer makes.
     struct Forged {
-        key: Vec<u8>,
-        is_here: bool,
+        keys: Vec<Vec<u8>>,
+        at: usize,
         path: PathBuf,
     }
 
     impl InternalIterator for Forged {
         fn seek_to_first(&mut self) -> Result<()> {
-            self.is_here = true;
+            self.at = 0;
             Ok(())
         }
         fn seek_to_last(&mut self) -> Result<()> {
@@ -169,17 +169,17 @@ mod tests {
             self.seek_to_first()
         }
         fn next(&mut self) -> Result<()> {
-            self.is_here = false;
+            self.at += 1;
             Ok(())
         }
         fn prev(&mut self) -> Result<()> {
             self.next()
         }
         fn valid(&self) -> bool {
-            self.is_here
+            self.at < self.keys.len()
         }
         fn internal_key(&self) -> (&[u8], SeqNo) {
-            (&self.key, 1)
+            (&self.keys[self.at], 1)
         }
         fn entry(&self) -> Result<EntryRef<'_>> {
             let body = BodyRef::Inline(b"value");
@@ -193,38 +193,56 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_entry_that_no_table_can_hold_is_damage_of_the_table_it_is_in() {
-        let merge = |key_bytes: usize| {
-            let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
-            let path = PathBuf::from("/000007.sst");
-            let key = vec![b'k'; key_bytes];
-            let job = Job {
-                sources: vec![Forged { key, is_here: false, path }],
-                range_tombstones: Vec::new(),
-                start: None,
-                end: None,
-                bottom: true,
-                snapshots: Vec::new(),
-                now_ms: 0,
-                direct: &|pointer| *pointer,
-                cancel: &AtomicBool::new(false),
-            };
-            let options = OutputOptions {
-                dir: "/".into(),
-                table_bytes: 1 << 20,
-                block_bytes: 4096,
-                compression: Compression::None,
-                salts: Arc::new(Salts::new(1)),
-            };
-            run(job, &fs, &AtomicU64::new(10), options)
+    /// Merges entries of these keys into tables of a few blocks.
+    fn merge(keys: Vec<Vec<u8>>) -> Result<JobResult> {
+        let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
+        let path = PathBuf::from("/000007.sst");
+        let job = Job {
+            sources: vec![Forged { keys, at: 0, path }],
+            range_tombstones: Vec::new(),
+            start: None,
+            end: None,
+            bottom: true,
+            snapshots: Vec::new(),
+            now_ms: 0,
+            direct: &|pointer| *pointer,
+            cancel: &AtomicBool::new(false),
         };
-        assert_eq!(merge(KEY_BYTES_MAX).unwrap().entries_out, 1);
-        match merge(KEY_BYTES_MAX + 1) {
+        let options = OutputOptions {
+            dir: "/".into(),
+            table_bytes: 1 << 10,
+            block_bytes: 256,
+            compression: Compression::None,
+            salts: Arc::new(Salts::new(1)),
+        };
+        run(job, &fs, &AtomicU64::new(10), options)
+    }
+
+    fn check_refused(keys: Vec<Vec<u8>>) {
+        match merge(keys) {
             Err(Error::Corruption { file, offset, .. }) => {
                 assert_eq!((&*file, offset), (Path::new("/000007.sst"), 77));
             }
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_entry_that_no_table_can_hold_is_damage_of_the_table_it_is_in() {
+        let merged = merge(vec![vec![b'k'; KEY_BYTES_MAX]]).unwrap();
+        assert_eq!(merged.entries_out, 1);
+        check_refused(vec![vec![b'k'; KEY_BYTES_MAX + 1]]);
+    }
+
+    /// Where a table was full it began the next, which took it: the two overlapped, the manifest refused them as its
+    /// own damage, and the merge was done in vain again and again, with all others behind it.
+    #[test]
+    fn an_entry_out_of_order_is_damage_of_the_table_it_is_in_wherever_a_table_ends() {
+        let keys: Vec<_> = (1..300u32).map(|key| key.to_be_bytes().to_vec()).collect();
+        let merged = merge(keys.clone()).unwrap();
+        assert!(merged.tables.len() > 2, "{} tables", merged.tables.len());
+        for at in 1..keys.len() {
+            check_refused([&keys[..at], &[vec![0]]].concat());
         }
     }
 }

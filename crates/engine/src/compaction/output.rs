@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::fault_points::{Bug, is_planted};
 use crate::file_name;
 use crate::head::EntryRef;
+use crate::key;
 use crate::options::Compression;
 use crate::range_tombstone::RangeTombstone;
 use crate::salt::Salts;
@@ -86,7 +87,9 @@ impl<'a> Output<'a> {
     /// Adds an entry. Requires: internal order.
     pub fn add(&mut self, user_key: &[u8], entry: &EntryRef<'_>) -> Result<()> {
         let ends = self.builder.as_ref().is_some_and(|(_, builder)| {
-            builder.is_full(self.options.table_bytes) && builder.last_key() != user_key
+            // One that comes before it is for this table to refuse: the next would take any.
+            builder.is_full(self.options.table_bytes)
+                && key::is_before(builder.last_key(), user_key)
         });
         if ends {
             self.finish_table(Some(user_key))?;
