@@ -420,6 +420,8 @@ proptest! {
         while !store.running.is_empty() {
             store.finish(0);
         }
+        let [start, end] =
+            [range.0.min(range.1), range.0.max(range.1)].map(|key| Some(Bytes::from(vec![key])));
         if !(store.unreadable.is_empty() && store.retried.is_empty()) {
             for idle in [false, true] {
                 store.settle(idle);
@@ -431,8 +433,6 @@ proptest! {
             for level in &store.version.levels {
                 prop_assert!(level.runs.len() <= runs_max, "{:?}", store.version);
             }
-            let [start, end] = [range.0.min(range.1), range.0.max(range.1)]
-                .map(|key| Some(Bytes::from(vec![key])));
             store.merge_manually(start.clone(), end.clone());
             // Nothing of the range was left that could go.
             let begins_inside = |key: &Bytes| Some(key) >= start.as_ref() && Some(key) < end.as_ref();
@@ -451,7 +451,7 @@ proptest! {
             let runs_max = if level == 0 { LEVEL0_RUNS_MAX } else { RUNS_MAX };
             prop_assert!(runs < runs_max, "L{level} is full: {:?}", store.version);
         }
-        store.merge_manually(Some(vec![range.0].into()), Some(vec![range.1].into()));
+        store.merge_manually(start, end);
         store.settle(true);
         store.snapshots.clear();
         store.settle(true);
