@@ -23,7 +23,12 @@ pub struct SegmentShare {
 
 impl SegmentShare {
     fn live_share(&self) -> f64 {
-        self.live_bytes.min(self.bytes) as f64 / self.bytes.max(1) as f64
+        self.kept_bytes() as f64 / self.bytes.max(1) as f64
+    }
+
+    /// What of it is copied.
+    fn kept_bytes(&self) -> u64 {
+        self.live_bytes.min(self.bytes)
     }
 }
 
@@ -33,17 +38,24 @@ pub fn backlog(segments: &[SegmentShare], live_ratio: f64) -> u64 {
     worthwhile.map(|segment| segment.bytes.saturating_sub(segment.live_bytes)).sum()
 }
 
-/// The segments to collect together into one of at most about `output_bytes_max`; empty for none.
+/// The segments to collect together into one of at most about `output_bytes_max` and `room_bytes`; empty for none.
+///
+/// One that alone is more than there is room for comes behind all others: they may make the room.
 pub fn pick(
     segments: &[SegmentShare],
     live_ratio: f64,
     output_bytes_max: u64,
+    room_bytes: u64,
     idle: bool,
 ) -> Vec<u64> {
     let mut by_share: Vec<_> = segments.to_vec();
-    by_share
-        .sort_by(|a, b| a.live_share().total_cmp(&b.live_share()).then(a.number.cmp(&b.number)));
-    let live: u64 = segments.iter().map(|segment| segment.live_bytes.min(segment.bytes)).sum();
+    by_share.sort_by(|a, b| {
+        let [a_fits, b_fits] = [a, b].map(|segment| segment.kept_bytes() <= room_bytes);
+        let by_share = a.live_share().total_cmp(&b.live_share());
+        b_fits.cmp(&a_fits).then(by_share).then(a.number.cmp(&b.number))
+    });
+    let output_bytes_max = output_bytes_max.min(room_bytes);
+    let live: u64 = segments.iter().map(SegmentShare::kept_bytes).sum();
     let mut total: u64 = segments.iter().map(|segment| segment.bytes).sum();
     let mut output_bytes = 0;
     let mut picked = Vec::new();
@@ -51,9 +63,9 @@ pub fn pick(
         let wasteful = idle && live_ratio > 0.0 && total as f64 > live as f64 * IDLE_SPACE_RATIO;
         let share = segment.live_share();
         if share > live_ratio && !(wasteful && share < LIVE_SHARE_MAX) {
-            break;
+            continue;
         }
-        let kept = segment.live_bytes.min(segment.bytes);
+        let kept = segment.kept_bytes();
         if !picked.is_empty() && output_bytes + kept > output_bytes_max {
             break;
         }
@@ -69,11 +81,15 @@ mod tests {
     use super::*;
 
     fn check(segments: &[(u64, u64, u64)], idle: bool, expected: &[u64]) {
+        check_in(u64::MAX, segments, idle, expected);
+    }
+
+    fn check_in(room_bytes: u64, segments: &[(u64, u64, u64)], idle: bool, expected: &[u64]) {
         let segments: Vec<_> = segments
             .iter()
             .map(|&(number, bytes, live_bytes)| SegmentShare { number, bytes, live_bytes })
             .collect();
-        assert_eq!(pick(&segments, 0.5, 100, idle), expected);
+        assert_eq!(pick(&segments, 0.5, 100, room_bytes, idle), expected);
     }
 
     #[test]
@@ -86,13 +102,24 @@ mod tests {
     #[test]
     fn a_share_of_zero_copies_nothing() {
         let segment = |number, live_bytes| SegmentShare { number, bytes: 100, live_bytes };
-        assert_eq!(pick(&[segment(1, 10), segment(2, 0)], 0.0, 100, true), [2]);
+        assert_eq!(pick(&[segment(1, 10), segment(2, 0)], 0.0, 100, 100, true), [2]);
     }
 
     #[test]
     fn one_output_holds_what_is_collected() {
         check(&[(1, 200, 90), (2, 200, 90)], false, &[1]);
         check(&[(1, 900, 300)], false, &[1]);
+    }
+
+    /// The deadest found no room, and was the first again each time: those that would have made some never had a turn.
+    #[test]
+    fn a_segment_without_room_for_its_copy_waits_for_those_that_have_it() {
+        check_in(100, &[(1, 640, 128), (2, 160, 40)], false, &[2]);
+        check_in(200, &[(1, 640, 128), (2, 160, 40)], false, &[1]);
+        check_in(30, &[(1, 160, 40), (2, 640, 128)], false, &[2]);
+        for idle in [false, true] {
+            check_in(100, &[(1, 640, 128), (2, 100, 97)], idle, &[1]);
+        }
     }
 
     #[test]

@@ -42,9 +42,9 @@ impl Inner {
         let shares = self.collectable(&state);
         // A copy takes room before it gives any: on a disk that is nearly full, a little at a time.
         let available = self.resources.fs.available_bytes(&self.dir).unwrap_or(u64::MAX);
-        let bytes_max = self.options.segment_bytes_max.min(available / 2);
-        let ratio = self.options.collection_live_ratio;
-        let picked = collection::pick(&shares, ratio, bytes_max, idle);
+        let (ratio, bytes_max) =
+            (self.options.collection_live_ratio, self.options.segment_bytes_max);
+        let picked = collection::pick(&shares, ratio, bytes_max, available / 2, idle);
         if picked.is_empty() {
             return Ok(false);
         }
