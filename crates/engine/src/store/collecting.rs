@@ -297,6 +297,7 @@ fn origins(segments: &Segments, number: u64) -> Origins {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::path::Path;
     use std::time::Duration;
 
@@ -403,6 +404,26 @@ mod tests {
         assert!(store.stats().spare_segments > 0);
         leave(&fs, 8 << 10);
         check_collected(&store);
+    }
+
+    /// It went round for as long as what it had given up was made ready again meanwhile.
+    #[test]
+    fn what_a_compaction_gives_up_for_room_is_not_made_ready_again_before_it_is_tried_again() {
+        let store =
+            store_of_300(&MemoryFileSystem::new(), &Arc::new(ManualClock::at_ms(1)), |_| false);
+        let inner = &*store.inner;
+        while inner.prepare_step() {}
+        let tries = Cell::new(Vec::new());
+        let done: Result<()> = inner.making_room(|| {
+            inner.prepare_step();
+            let mut so_far = tries.take();
+            so_far.push(inner.pool.spares().0 > 0);
+            assert!(so_far.len() < 10, "it goes on and on");
+            tries.set(so_far);
+            Err(Error::NoSpace { path: "/s".into() })
+        });
+        assert!(matches!(done, Err(Error::NoSpace { .. })));
+        assert_eq!(tries.take(), [true, false]);
     }
 
     /// It was to copy as much as a segment holds before anything was given back: where that found no room, nothing was.

@@ -120,14 +120,18 @@ impl Inner {
         Ok(unread.min_by_key(|error| matches!(error, Error::Corruption { .. })))
     }
 
-    /// Does a step of what frees space: before it fails for want of room, what is kept ready for writers goes.
-    fn making_room<T>(&self, step: impl Fn() -> Result<T>) -> Result<T> {
-        loop {
-            match step() {
-                Err(Error::NoSpace { .. }) if self.pool.release_spare() => {}
-                done => return done.inspect_err(|error| self.poison_if_sync_failed(error)),
+    /// Does a step of what frees space: before it fails for want of room, what is kept ready for writers goes, and
+    /// isn't made again until the step has been tried once more.
+    pub(super) fn making_room<T>(&self, step: impl Fn() -> Result<T>) -> Result<T> {
+        let mut done = step();
+        if matches!(done, Err(Error::NoSpace { .. })) {
+            let _preparing = self.preparing.lock();
+            if self.pool.release_spare() {
+                while self.pool.release_spare() {}
+                done = step();
             }
         }
+        done.inspect_err(|error| self.poison_if_sync_failed(error))
     }
 
     /// Makes a consistent copy of the store in a new directory by hard links.
