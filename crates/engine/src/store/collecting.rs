@@ -302,7 +302,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::compaction::pick::Slice;
     use crate::resources::{Participant, ResourceOptions, Resources};
+    use crate::store::compacting::Compacted;
+    use crate::store::retries::Task;
     use crate::vfs::{File, FileSystem, ManualClock, MemoryFileSystem};
     use crate::{Options, Store};
 
@@ -424,6 +427,35 @@ mod tests {
         });
         assert!(matches!(done, Err(Error::NoSpace { .. })));
         assert_eq!(tries.take(), [true, false]);
+    }
+
+    /// It failed before anything was collected: a merge held up what would have made the room for it.
+    #[test]
+    fn a_merge_without_room_is_tried_again_once_collections_have_made_some() {
+        let all_live: fn(u32) -> bool = |_| false;
+        for (is_dead, makes_room) in
+            [((|at| at % 20 != 0) as fn(u32) -> bool, true), (all_live, false)]
+        {
+            let fs = MemoryFileSystem::new();
+            let store = store_of_300(&fs, &Arc::new(ManualClock::at_ms(1)), is_dead);
+            let inner = &*store.inner;
+            let merge_one = || inner.compact_one(true, Some(Slice::default())).unwrap();
+            while merge_one() != Compacted::Nothing {}
+            // No collection until the clock goes on.
+            inner.retries.note_failure(Task::Collect, &Error::Busy, 0);
+            for at in (0..3000u32).map(|at| at * 1237 % 3000) {
+                store.put(&[&at.to_be_bytes()[..], b"s"].concat(), &[7; 100]).unwrap();
+            }
+            store.flush().unwrap();
+            while inner.pool.release_spare() {}
+            leave(&fs, 32 << 10);
+            let runs = || inner.state.load().version.runs().count();
+            assert!(store.stats().collections == 0 && runs() > 1);
+            let compacted = store.compact(None, None, &mut |_, _| {});
+            assert_eq!(compacted.is_ok(), makes_room, "{compacted:?}");
+            assert!(makes_room || matches!(compacted, Err(Error::NoSpace { .. })));
+            assert_eq!(runs() == 1, makes_room);
+        }
     }
 
     /// It was to copy as much as a segment holds before anything was given back: where that found no room, nothing was.

@@ -89,19 +89,24 @@ impl Inner {
             self.check_writable()?;
             let compacted = self.making_room(|| self.compact_one(true, Some(slice.clone())));
             self.merges_avoided.gather(&mut unmerged);
-            match compacted? {
-                Compacted::Nothing => break,
-                Compacted::Job(start) => slice.start = start,
+            match compacted {
+                Ok(Compacted::Nothing) => break,
+                Ok(Compacted::Job(start)) => slice.start = start,
+                // Collections may make the room. It is tried again for as long as they give something back.
+                Err(error @ Error::NoSpace { .. }) => {
+                    let before = self.counters.collections.load(Ordering::Relaxed);
+                    let collected = self.collect_all(&mut uncollected);
+                    if self.counters.collections.load(Ordering::Relaxed) == before {
+                        return collected.and(Err(error));
+                    }
+                }
+                Err(error) => return Err(error),
             }
             self.remove_obsolete();
             let done = self.counters.compaction_bytes_read.load(Ordering::Relaxed) - before;
             progress(done.min(total), total);
         }
-        while self.making_room(|| self.collect_one(true))? {
-            self.segments_avoided.gather(&mut uncollected);
-            self.check_writable()?;
-            self.remove_obsolete();
-        }
+        self.collect_all(&mut uncollected)?;
         self.read_left_out(usize::MAX)?;
         self.segments_avoided.gather(&mut uncollected);
         self.remove_obsolete();
@@ -118,6 +123,16 @@ impl Inner {
         let unread = merges.chain(uncollected.into_iter().map(|(_, error)| error));
         // First what may be read another time: by what is damaged, which stays so, nobody would ask again.
         Ok(unread.min_by_key(|error| matches!(error, Error::Corruption { .. })))
+    }
+
+    /// Collects what is worth it, and adds what could not be read to `uncollected`.
+    fn collect_all(&self, uncollected: &mut Vec<(u64, Error)>) -> Result<()> {
+        while self.making_room(|| self.collect_one(true))? {
+            self.segments_avoided.gather(uncollected);
+            self.check_writable()?;
+            self.remove_obsolete();
+        }
+        Ok(())
     }
 
     /// Does a step of what frees space: before it fails for want of room, what is kept ready for writers goes, and
