@@ -57,7 +57,11 @@ impl Participant for Inner {
         let idle = self.is_idle_and_flushed();
         let may_rest = self.begin_to_rest();
         let merge = || Ok(self.compact_one(idle, None)? != Compacted::Nothing);
-        let collect = || Ok(self.collect_one(idle)? || self.read_left_out(1)?);
+        let read_left_out = || match self.segments_avoided.due().first() {
+            Some(&number) => self.read_left_out(number).map(|_| true),
+            None => Ok(false),
+        };
+        let collect = || Ok(self.collect_one(idle)? || read_left_out()?);
         // What keeps merges from succeeding holds up no collection.
         let worked = self.attempt(Task::Merge, merge) || self.attempt(Task::Collect, collect);
         let has_more = worked || self.retries.retry_at_ns().is_some();

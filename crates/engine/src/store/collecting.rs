@@ -52,14 +52,9 @@ impl Inner {
         // Listed after the tables were looked at: a snapshot that is pinned later sees nothing older
         // than what the tables show.
         let snapshots = self.snapshots.list();
-        let mut copy = |place| self.copy_live(&state, &picked, &snapshots, place, &mut trace);
-        let copied = match copy(Where::LessIs) {
-            // A damaged record may be of dead values.
-            Err(failed) if failed.error.is_damage() && failed.concerns.is_empty() => {
-                copy(Where::Tables)
-            }
-            copied => copied,
-        };
+        let copied = stored_values::in_either(|place| {
+            self.copy_live(&state, &picked, &snapshots, place, &mut trace)
+        });
         let collected = match copied {
             Err(failed) if failed.error.is_damage() && !failed.concerns.is_empty() => {
                 self.leave_out(&failed.concerns, &failed.error);
@@ -111,22 +106,28 @@ impl Inner {
         Ok(collected)
     }
 
-    /// Reads what is live in segments that are tried again, but were not worth collecting, up to `count` of them: each
-    /// is well, or left out for longer. Whether there were any. Requires: the caller holds `compacting`.
-    pub(super) fn read_left_out(&self, count: usize) -> Result<bool> {
-        let due = self.segments_avoided.due();
-        for &number in due.iter().take(count) {
-            let state = self.state.load_full();
-            let live = Live { inner: self, state: &state, snapshots: &self.snapshots.list() };
-            let mut read = |stored: &StoredValue<'_>| live.read(stored).map(drop);
-            // In the tables, where what failed was looked for last.
-            match stored_values::each(&state, &[number], Where::Tables, &self.cancel, &mut read) {
-                Ok(()) => self.segments_avoided.forget(|&other| other == number),
-                Err(failed) if failed.error.is_damage() => self.leave_out(&[number], &failed.error),
-                Err(failed) => return Err(failed.error),
+    /// Reads what is live in a segment that is tried again, but was not worth collecting: it is well, or left out for
+    /// longer, for what it met. Requires: the caller holds `compacting`.
+    pub(super) fn read_left_out(&self, number: u64) -> Result<Option<Error>> {
+        let state = self.state.load_full();
+        let live = Live { inner: self, state: &state, snapshots: &self.snapshots.list() };
+        // None once a flush has let it go.
+        let picked = state.version.segments.get(number).map(|kept| kept.number);
+        let mut read = |stored: &StoredValue<'_>| live.read(stored).map(drop);
+        let read = stored_values::in_either(|place| {
+            stored_values::each(&state, picked.as_slice(), place, &self.cancel, &mut read)
+        });
+        match read {
+            Ok(()) => {
+                self.segments_avoided.forget(|&other| other == number);
+                Ok(None)
             }
+            Err(failed) if failed.error.is_damage() => {
+                self.leave_out(&[number], &failed.error);
+                Ok(Some(failed.error))
+            }
+            Err(failed) => Err(failed.error),
         }
-        Ok(!due.is_empty())
     }
 
     /// Leaves segments as they are, for a while, in which a live value can't be read.
@@ -297,27 +298,45 @@ fn origins(segments: &Segments, number: u64) -> Origins {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::path::Path;
     use std::time::Duration;
 
     use super::*;
     use crate::compaction::pick::Slice;
+    use crate::options::Reading;
     use crate::resources::{Participant, ResourceOptions, Resources};
     use crate::store::compacting::Compacted;
     use crate::store::retries::Task;
+    use crate::vfs::faulty::{Fault, FaultyFileSystem};
     use crate::vfs::{File, FileSystem, ManualClock, MemoryFileSystem};
     use crate::{Options, Store};
 
+    type Before = Box<dyn FnMut(&str)>;
+
+    thread_local! {
+        /// Is called before each operation of this thread on a segment.
+        static BEFORE: RefCell<Option<Before>> = const { RefCell::new(None) };
+    }
+
+    fn call_before(operation: &str, path: &Path) -> bool {
+        if path.extension().is_some_and(|extension| extension == "journal") {
+            BEFORE.with_borrow_mut(|before| before.iter_mut().for_each(|before| before(operation)));
+        }
+        false
+    }
+
     fn open(fs: &MemoryFileSystem, clock: &Arc<ManualClock>) -> Store {
         let options = Options {
+            reading: Reading::Pread,
             memtable_journal_bytes: 128 << 10,
             segment_bytes_min: 64 << 10,
             segment_bytes_max: 64 << 10,
             ..Options::default()
         };
-        let fs = Arc::new(fs.clone());
-        let resources = Resources::inline(ResourceOptions::default(), fs, clock.clone());
+        let fs = FaultyFileSystem::new(Arc::new(fs.clone()));
+        fs.fail_at(0, Fault::errno(5).only(call_before));
+        let resources = Resources::inline(ResourceOptions::default(), Arc::new(fs), clock.clone());
         Store::open_with("/s", options, resources).unwrap()
     }
 
@@ -538,5 +557,92 @@ mod tests {
             assert_eq!(avoided.list().len(), usize::from(is_damaged));
             assert_eq!(store.stats().background_error.is_some(), is_damaged);
         }
+    }
+
+    /// Has time go by before such operations of this thread on segments, as a busy thread sees it.
+    fn pass_time(store: &Store, clock: &Arc<ManualClock>, before: fn(&Inner, &str) -> bool) {
+        let (inner, clock) = (store.inner.clone(), clock.clone());
+        BEFORE.set(Some(Box::new(move |operation| {
+            if before(&inner, operation) {
+                clock.advance(Duration::from_millis(300));
+                inner.segments_avoided.end_due(inner.resources.clock.steady_ns());
+            }
+        })));
+    }
+
+    /// The first was damaged, and to be tried again by the time that the others were read: its damage was told by
+    /// nobody.
+    #[test]
+    fn a_compaction_tells_of_a_segment_that_it_tried_again_however_long_the_others_take() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = store_of_300(&fs, &clock, |_| false);
+        let (file, at) = rare_value(&fs, &store);
+        file.write_all_at(&[8], at).unwrap();
+        let error = Error::corruption(Path::new("segment"), 0, "it could not be read");
+        let version = store.inner.state.load().version.clone();
+        let avoided = &store.inner.segments_avoided;
+        version.segments.kept().for_each(|kept| avoided.note(kept.number, &error, 0));
+        pass_time(&store, &clock, |_, operation| operation.starts_with("read"));
+        let compacted = store.compact(None, None, &mut |_, _| {});
+        BEFORE.take();
+        assert!(avoided.list().is_empty() && avoided.due().len() == 1);
+        assert!(compacted.unwrap_err().is_damage());
+    }
+
+    /// It was left alone, and well when it was read again, and still told as what could not be collected.
+    #[test]
+    fn a_compaction_does_not_tell_of_what_it_has_read_after_all() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        // The first is hardly worth it, the others are collected in two turns.
+        let store =
+            store_of_300(&fs, &clock, |at| if at < 50 { at % 10 == 9 } else { at % 4 != 0 });
+        let avoided = &store.inner.segments_avoided;
+        let first = store.inner.state.load().version.segments.kept().next().unwrap().number;
+        let error = Error::corruption(Path::new("segment"), 0, "it could not be read");
+        pass_time(&store, &clock, |inner, operation| {
+            operation == "rename" && inner.counters.collections.load(Ordering::Relaxed) > 0
+        });
+        let mut is_noted = false;
+        let compacted = store.compact(None, None, &mut |_, _| {
+            if !std::mem::replace(&mut is_noted, true) {
+                avoided.note(first, &error, store.inner.resources.clock.steady_ns());
+            }
+        });
+        BEFORE.take();
+        compacted.unwrap();
+        assert!(store.inner.state.load().version.segments.get(first).is_some());
+        assert!(store.stats().collections > 3 && avoided.due().is_empty());
+    }
+
+    /// All tables that point at it were read from end to end, minutes of reading for one segment, and what one of
+    /// them met elsewhere was held against it.
+    #[test]
+    fn a_segment_that_is_tried_again_is_read_by_its_records_where_that_is_less() {
+        let (fs, clock) = (MemoryFileSystem::new(), Arc::new(ManualClock::at_ms(1)));
+        let store = open(&fs, &clock);
+        for at in 0..4000u32 {
+            store.put(&at.to_be_bytes(), &[7; 1500]).unwrap();
+            // Each run reaches over all keys, so that they are merged.
+            store.put(&[0], b"first").unwrap();
+            store.put(&[255], b"last").unwrap();
+        }
+        store.compact(None, None, &mut |_, _| {}).unwrap();
+        let inner = &*store.inner;
+        let version = inner.state.load().version.clone();
+        let mut tables = version.tables();
+        let path = tables.next().unwrap().1.table().path().to_owned();
+        assert!(tables.next().is_none());
+        let file = fs.open(&path).unwrap();
+        let (mut byte, middle) = ([0], file.len().unwrap() / 2);
+        file.read_exact_at(&mut byte, middle).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], middle).unwrap();
+        assert!(!store.verify(&mut |_, _| {}).unwrap().damage.is_empty());
+        let first = version.segments.kept().next().unwrap().number;
+        let error = Error::corruption(Path::new("segment"), 0, "it could not be read");
+        inner.segments_avoided.note(first, &error, 0);
+        assert!(inner.read_left_out(first).unwrap().is_none());
+        assert!(inner.segments_avoided.list().is_empty());
+        // One that is gone by then is well.
+        assert!(inner.read_left_out(u64::MAX).unwrap().is_none());
     }
 }

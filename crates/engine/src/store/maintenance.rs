@@ -107,15 +107,18 @@ impl Inner {
             progress(done.min(total), total);
         }
         self.collect_all(&mut uncollected)?;
-        self.read_left_out(usize::MAX)?;
-        self.segments_avoided.gather(&mut uncollected);
+        for number in self.segments_avoided.due() {
+            // What it met before may be over.
+            uncollected.retain(|(other, _)| *other != number);
+            uncollected.extend(self.read_left_out(number)?.map(|error| (number, error)));
+        }
         self.remove_obsolete();
         self.retries.note_success(Task::Collect);
         if start.is_none() && end.is_none() {
             self.retries.note_success(Task::Merge);
         }
         progress(total, total);
-        // What could be read when it was tried again is gone by now.
+        // What could be merged or collected when it was tried again is gone by now.
         let version = self.state.load().version.clone();
         unmerged.retain(|(unreadable, _)| unreadable.is_in(&version));
         uncollected.retain(|(number, _)| version.segments.get(*number).is_some());

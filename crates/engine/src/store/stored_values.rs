@@ -65,6 +65,16 @@ impl From<Error> for Failed {
     }
 }
 
+/// Looks where there is less to look at, and in the tables too if what was met may be a damaged record of dead values.
+pub(super) fn in_either<T>(mut look: impl FnMut(Where) -> Result<T, Failed>) -> Result<T, Failed> {
+    match look(Where::LessIs) {
+        Err(failed) if failed.error.is_damage() && failed.concerns.is_empty() => {
+            look(Where::Tables)
+        }
+        looked => looked,
+    }
+}
+
 /// Tells of every value in the segments `picked` that a table may point at, segment by segment from the
 /// front to the end. `Busy` once `cancel` is set. Requires: they are closed segments of the state.
 pub(super) fn each(
