@@ -53,14 +53,19 @@ pub(crate) fn compact_next(core: &Core) -> Option<Result<()>> {
 /// of it, there may be room: a compaction gives back as it goes, also one that fails or meets damage, or another's.
 pub(crate) fn compact_for_room(core: &Core, bucket: u8) {
     let may_help = || core.figures.lock().buckets[usize::from(bucket)].may_make_room(core.now_ns());
+    if !may_help() {
+        return;
+    }
     let waiting = core.waiting_for_room.clone();
-    if !may_help() || Arc::strong_count(&waiting) > ROOM_WAITERS_MAX + 1 {
+    if Arc::strong_count(&waiting) > ROOM_WAITERS_MAX + 1 {
         return;
     }
     let compacting = core.compacting.try_lock_for(ROOM_WAIT_MAX);
     // Others who found it full may have had it compacted meanwhile.
     if compacting.is_some() && may_help() {
         let _ = compact_and_note(core, bucket);
+        let mut figures = core.figures.lock();
+        figures.buckets[usize::from(bucket)].tried_for_room_ns = Some(core.now_ns());
     }
 }
 
@@ -384,7 +389,7 @@ mod tests {
         store.write("large", &file, WriteOptions::default()).unwrap();
         assert_eq!(noted(&store), None);
         assert!(store.read("large").unwrap().unwrap() == file);
-        // What little was freed since makes no room.
+        // For what little was freed since it isn't compacted again so soon.
         unlink(&store, 4);
         reap(store.core()).unwrap();
         assert!(noted(&store).is_some());
@@ -392,6 +397,29 @@ mod tests {
         let refused = store.write("larger", &vec![7; 32 << 20], WriteOptions::default());
         assert!(matches!(refused, Err(Error::Engine(tallybook::Error::NoSpace { .. }))));
         assert!(BEFORE_TABLE.take().is_some(), "it is compacted again");
+        place.clock.advance(Duration::from_secs(10));
+        compact_for_room(store.core(), 0);
+        assert_eq!(noted(&store), None);
+    }
+
+    /// Less than a mebibyte that was freed counted as no room for a segment, though the disk lacked less than that:
+    /// each try was refused, until more was unlinked in the bucket.
+    #[test]
+    fn who_finds_a_disk_a_little_too_full_has_the_little_that_was_freed_given_back() {
+        let (place, store) = Place::new();
+        let write_on = || {
+            let write = |name: &str| store.write(name, &[7; CHUNK], WriteOptions::default());
+            (1000..1400).try_for_each(|number| write(&number.to_string()).map(drop))
+        };
+        // A segment and the reserve, but for a little.
+        let almost = (9 << 20) - (300 << 10);
+        place.leave(almost);
+        assert!(matches!(write_on(), Err(Error::Engine(tallybook::Error::NoSpace { .. }))));
+        (0..14).for_each(|number| unlink(&store, number));
+        reap(store.core()).unwrap();
+        place.leave(almost);
+        write(&store, 2000);
+        assert_eq!(noted(&store), None);
     }
 
     /// The compaction had made the room, and met one damaged chunk: the writer, who had waited for it, was refused.

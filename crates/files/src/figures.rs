@@ -18,14 +18,13 @@ pub(crate) const NUMBER_READ_MAX: u64 = 1 << 61;
 /// A bucket is compacted when so many bytes were freed in it and a quarter of what is live.
 const COMPACT_BYTES_MIN: u64 = 8 << 20;
 
-/// Less that was freed makes no room for another segment of a bucket's journal.
-const ROOM_BYTES_MIN: u64 = 1 << 20;
-
 /// How long a compaction that failed stands in the way of the next.
 const IN_VAIN_FOR_NS: u64 = 300_000_000_000;
 
-/// And of one that a writer needs, who is refused meanwhile.
-const IN_VAIN_FOR_ROOM_NS: u64 = 10_000_000_000;
+/// How long one that a writer needed stands in the way of the next such, whatever came of it, unless so many bytes
+/// were freed since: each small file that is unlinked would have all of a bucket compacted on a disk that stays full.
+const ROOM_TRIED_FOR_NS: u64 = 10_000_000_000;
+const ROOM_BYTES_MIN: u64 = 1 << 20;
 
 /// Counters of one bucket.
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,6 +42,8 @@ pub(crate) struct BucketFigures {
     /// How much that was when a compaction failed last, and the clock reading: for a while none is due before as
     /// much again is freed as makes one due.
     in_vain: Option<(u64, u64)>,
+    /// The clock reading when a compaction ended last that a writer needed.
+    pub(crate) tried_for_room_ns: Option<u64>,
     changed: bool,
     freed_changed: bool,
 }
@@ -55,17 +56,21 @@ impl BucketFigures {
 
     /// Whether a compaction would give back so much that it is worth what it takes.
     fn is_compaction_due(&self, now_ns: u64) -> bool {
-        self.freed_anew(now_ns, IN_VAIN_FOR_NS) >= COMPACT_BYTES_MIN.max(self.live / 4)
+        self.freed_anew(now_ns) >= COMPACT_BYTES_MIN.max(self.live / 4)
     }
 
-    /// Whether a compaction may make room on a full disk.
+    /// Whether a compaction may make room on a full disk, which may lack less than what little was freed.
     pub(crate) fn may_make_room(&self, now_ns: u64) -> bool {
-        self.freed_anew(now_ns, IN_VAIN_FOR_ROOM_NS) >= ROOM_BYTES_MIN
+        let is_recent = |at_ns: u64| now_ns.saturating_sub(at_ns) < ROOM_TRIED_FOR_NS;
+        match self.tried_for_room_ns.is_some_and(is_recent) {
+            true => self.freed_anew(now_ns) >= ROOM_BYTES_MIN,
+            false => self.freed > 0,
+        }
     }
 
-    /// Bytes freed since the bucket was compacted, or since that failed, if it did within so long.
-    fn freed_anew(&self, now_ns: u64, in_vain_for_ns: u64) -> u64 {
-        let is_recent = |at_ns: u64| now_ns.saturating_sub(at_ns) < in_vain_for_ns;
+    /// Bytes freed since the bucket was compacted, or since that failed a while ago at most.
+    fn freed_anew(&self, now_ns: u64) -> u64 {
+        let is_recent = |at_ns: u64| now_ns.saturating_sub(at_ns) < IN_VAIN_FOR_NS;
         let in_vain = self.in_vain.filter(|(_, at_ns)| is_recent(*at_ns));
         self.freed.saturating_sub(in_vain.map_or(0, |(bytes, _)| bytes))
     }
