@@ -67,8 +67,8 @@ pub struct RepairReport {
 
 impl FileStore {
     /// Saves what is whole of the store in `dir`, which nobody has open: makes the catalogue anew from
-    /// the buckets if it is lost, and lost buckets anew and empty. One that made something anew and then failed is no
-    /// error: the report says what it made, and that it is `unfinished`.
+    /// the buckets if it is lost, and lost buckets anew and empty. One that made something anew, or verified
+    /// everything, and then failed is no error: the report says what it did, and that it is `unfinished`.
     pub fn repair(dir: impl AsRef<Path>, options: RepairOptions) -> Result<RepairReport> {
         let resources = own_resources(dir.as_ref())?;
         Self::repair_with(dir, options, resources)
@@ -92,12 +92,10 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
     let fs = &*resources.fs;
     let mut made = Vec::new();
     let anew = make_anew(dir, options, &open_options, resources, &mut made);
-    let anew = anew.and_then(|(report, repaired)| {
-        // Also where nothing was lost: one of the two copies may be.
-        match repaired.write(fs, dir) {
-            Err(error) if is_older(fs, dir, &repaired) => Err(error),
-            written => Ok((report, repaired, written)),
-        }
+    // Also where nothing was lost: one of the two copies may be.
+    let anew = anew.and_then(|(report, repaired)| match repaired.write(fs, dir) {
+        Err(error) if repaired.is_nowhere(fs, dir) => Err(error),
+        written => Ok((report, repaired, written)),
     });
     let (mut report, repaired, written) = anew.inspect_err(|_| {
         // Nothing names it, and each try would leave others. What can't be removed is in nobody's way.
@@ -113,11 +111,6 @@ fn repair(dir: &Path, options: &RepairOptions, resources: &Arc<Resources>) -> Re
         finished => finished?,
     }
     Ok(report)
-}
-
-/// Whether the description that is there is known to be of before a repair.
-fn is_older(fs: &dyn FileSystem, dir: &Path, repaired: &Superblock) -> bool {
-    Superblock::read(fs, dir).is_ok_and(|there| there.changes < repaired.changes)
 }
 
 /// Makes anew what is lost, in directories that it tells of in `made`; answers what that is, and the description

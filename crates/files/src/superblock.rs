@@ -136,6 +136,16 @@ impl Superblock {
         NAMES.iter().try_for_each(|name| self.write_copy(fs, dir, name))
     }
 
+    /// Whether no copy says this, where `write` failed. The first is replaced before the other is begun, and by one
+    /// that is whole: damage there is of before. What can't be read may be this.
+    pub(crate) fn is_nowhere(&self, fs: &dyn FileSystem, dir: &Path) -> bool {
+        match find_copy(fs, dir, NAMES[0]) {
+            Found::Sound(there) => there.changes < self.changes,
+            Found::Absent | Found::Damaged => true,
+            Found::Unread(_) | Found::Newer(_) => false,
+        }
+    }
+
     fn write_copy(&self, fs: &dyn FileSystem, dir: &Path, name: &str) -> Result<()> {
         let (path, temporary) = (dir.join(name), dir.join(format!("{name}.tmp")));
         if fs.exists(&temporary).map_err(|source| Error::io("look up", &temporary, source))? {
@@ -389,6 +399,21 @@ mod tests {
             );
             assert_eq!(Superblock::read(&memory, dir).unwrap(), newer);
         }
+    }
+
+    #[test]
+    fn a_description_is_nowhere_until_its_first_copy_says_it() {
+        let dir = Path::new("/store");
+        let newer = Superblock { changes: 2, ..superblock() };
+        let fs = out_of_step(&newer);
+        assert!(!newer.is_nowhere(&fs, dir));
+        superblock().write(&fs, dir).unwrap();
+        assert!(newer.is_nowhere(&fs, dir));
+        let first = dir.join(NAMES[0]);
+        fs.open(&first).unwrap().write_all_at(&[0], 0).unwrap();
+        assert!(newer.is_nowhere(&fs, dir));
+        fs.remove(&first).unwrap();
+        assert!(newer.is_nowhere(&fs, dir));
     }
 
     /// It would be written over by what it was to replace.

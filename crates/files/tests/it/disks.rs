@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tallybook::vfs::faulty::{Fault, FaultyFileSystem};
-use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem};
+use tallybook::vfs::faulty::{Fault, FaultyFileSystem, OperationClass};
+use tallybook::vfs::{CrashMode, FileSystem, MemoryFileSystem, MemoryImage};
 use tallybook_files::{
     CreateOptions, Durability, Error, FileStore, OpenOptions, ReadOptions, RepairOptions,
     RepairReport, Result, VerifyOptions, VerifyReport, WriteOptions,
@@ -321,22 +321,26 @@ fn a_store_is_closed_where_its_disk_has_no_room_for_a_table() {
     assert_reads(&left, &name, &bytes(1, 3 * CHUNK));
 }
 
-/// What was made anew before a repair was refused stayed, beside that of each try; where the description couldn't be
-/// written, it was told of as what the store has now. Behind the description a failure took the report away, and the
-/// next repair had nothing of it to tell.
-#[test]
-fn a_repair_that_fails_leaves_nothing_or_tells_what_it_made() {
+/// A closed store whose second bucket is lost, and known by the file that goes on in it.
+fn of_a_lost_bucket() -> MemoryImage {
     let memory = MemoryFileSystem::new();
     let cap = 2 * CHUNK as u64;
     let store = in_memory(&memory, CreateOptions { bucket_cap_bytes: cap, ..two_buckets() });
-    // The second bucket is lost, and known by the file that goes on in it.
     let name = name_in(&store, 0, 0);
     write(&store, &name, &bytes(1, 3 * CHUNK));
     store.close().unwrap();
     drop(store);
     let elsewhere = Path::new("/elsewhere");
     move_files(&memory, &memory_dir().join("buckets/001-000001"), elsewhere);
-    let image = memory.image();
+    memory.image()
+}
+
+/// What was made anew before a repair was refused stayed, beside that of each try; where the description couldn't be
+/// written, it was told of as what the store has now. Behind the description a failure took the report away, and the
+/// next repair had nothing of it to tell.
+#[test]
+fn a_repair_that_fails_leaves_nothing_or_tells_what_it_made() {
+    let image = of_a_lost_bucket();
     let anew = ["catalogue-000002", "catalogue-000003", "buckets/001-000002", "buckets/001-000003"];
     let (mut refused, mut unfinished) = (0, 0);
     for is_catalogue_lost in [false, true] {
@@ -375,4 +379,33 @@ fn a_repair_that_fails_leaves_nothing_or_tells_what_it_made() {
         }
     }
     assert!(refused > 10 && unfinished > 10, "{refused} refused, {unfinished} unfinished");
+}
+
+/// The copy that had been written could not be read, and the other one was taken for the description: what the
+/// written one names was removed, which then counted.
+#[test]
+fn a_description_that_was_written_and_can_not_be_read_is_not_taken_for_older() {
+    let image = of_a_lost_bucket();
+    // The second copy can't be written; the first not be read, from some operation on.
+    let repaired = |unread_from: u64| {
+        let left = image.crash(CrashMode::KeepAll, 0);
+        lose_catalogue(&left);
+        let fs = FaultyFileSystem::new(Arc::new(left.clone()));
+        let second = |_: &str, path: &Path| path.ends_with("STORE.tmp");
+        fs.fail_at(0, Fault::errno(EIO).class(OperationClass::Writes).only(second));
+        let first = |_: &str, path: &Path| path.ends_with("STORE.copy");
+        let unread = Fault::errno(EIO).class(OperationClass::Reads).only(first);
+        fs.fail_at(unread_from, unread.sticky());
+        let options = RepairOptions::default();
+        let report = FileStore::repair_with(memory_dir(), options, inline(fs.clone()));
+        (left, fs, report)
+    };
+    let (_, fs, _) = repaired(u64::MAX);
+    let (left, fs, report) = repaired(fs.last_fired().unwrap().ordinal);
+    assert!(fs.fired() > 1);
+    let report = report.unwrap();
+    assert!(report.unfinished.is_some() && report.old_catalogue.is_some());
+    // What was told to be made anew is what the store has since.
+    let next = repair(&left).unwrap();
+    assert_eq!((next.old_catalogue, next.old_buckets), (None, vec![]));
 }
