@@ -5,8 +5,8 @@
 //! as in S3. What can't be read or taken is left, and so is what is listed behind it where the listing fails there;
 //! all else is swept.
 //!
-//! Rules that were replaced, or whose bucket was, take nothing more: what goes by them goes under the gate. By those
-//! that came meanwhile the next sweep goes.
+//! Rules that were replaced, or whose bucket was, or that can't be asked for any more, take nothing more: what goes by
+//! them goes under the gate. By those that came meanwhile the next sweep goes.
 
 use std::cell::Cell;
 use std::fmt;
@@ -27,6 +27,9 @@ use super::meta::{BucketMeta, ObjectMeta, Rule, decode, encode, millis, timestam
 use super::shelf::{Shelf, UNTOLD};
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
+
+/// What a visit answers for the next to come.
+const ON: ControlFlow<()> = ControlFlow::Continue(());
 
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -260,8 +263,8 @@ struct Ruled {
     name: String,
     version: u64,
     rules: Vec<Rule>,
-    /// It has others by now, and will never have these again.
-    is_replaced: Cell<bool>,
+    /// It has others by now, and will never have these again; or which it has can't be read.
+    is_over: Cell<bool>,
 }
 
 /// A sweep under way. Its methods answer `Break` when it is to stop.
@@ -284,9 +287,8 @@ impl Sweep<'_> {
                 let what = format_args!("the objects of bucket {name}");
                 // Its uploads end nevertheless.
                 let meta = self.or_left(decode(&stat.attributes), BucketMeta::default(), what)?;
-                let is_replaced = Cell::new(false);
                 let (version, rules) = (stat.version, meta.lifecycle);
-                buckets.push(Ruled { name, version, rules, is_replaced });
+                buckets.push(Ruled { name, version, rules, is_over: Cell::new(false) });
             }
             Ok(())
         });
@@ -318,11 +320,13 @@ impl Sweep<'_> {
         }
     }
 
-    /// Fails where the bucket has other rules than those that were read: with `None`. Requires: the gate is held.
+    /// Fails where the bucket isn't known to have the rules that were read: with `None` where it has others. Requires:
+    /// the gate is held.
     fn check_rules(&self, bucket: &Ruled) -> Result<(), Option<S3Error>> {
+        bucket.is_over.set(true);
         let stat = self.shelf.files.stat(&layout::bucket(&bucket.name)).map_err(failed)?;
-        bucket.is_replaced.set(stat.is_none_or(|stat| stat.version != bucket.version));
-        if bucket.is_replaced.get() { Err(None) } else { Ok(()) }
+        bucket.is_over.set(stat.is_none_or(|stat| stat.version != bucket.version));
+        if bucket.is_over.get() { Err(None) } else { Ok(()) }
     }
 
     /// Unlinks what is due, unless it or the rules are others by now; whether it did. Nobody is told of it, so it
@@ -354,11 +358,11 @@ impl Sweep<'_> {
             if (self.is_stopped)() {
                 return Ok(ControlFlow::Break(()));
             }
-            let ListEntry::File(stat) = entry else { return Ok(ControlFlow::Continue(())) };
+            let ListEntry::File(stat) = entry else { return Ok(ON) };
             let visited = visit(self, stat);
-            self.or_left(visited, ControlFlow::Continue(()), format_args!("one of the {what}"))
+            self.or_left(visited, ON, format_args!("one of the {what}"))
         });
-        self.or_left(walked, ControlFlow::Continue(()), format_args!("{what} from some on"))
+        self.or_left(walked, ON, format_args!("{what} from some on"))
     }
 
     fn sweep_objects(&mut self, bucket: &Ruled) -> S3Result<ControlFlow<()>> {
@@ -368,28 +372,33 @@ impl Sweep<'_> {
             let prefix = format!("{base}{}", rule.prefix);
             let what = format_args!("objects of bucket {}", bucket.name);
             let swept = self.each_file(&prefix, what, |sweep, stat| {
-                let is_due = rule.expires(&stat.name[base.len()..], &stat, sweep.now_ms);
-                if is_due {
-                    let hold = || {
-                        let gate = sweep.shelf.gate.read();
-                        sweep.check_rules(bucket).map(|()| gate)
-                    };
-                    // What was put under the key since the listing stays.
-                    let condition = Some(Condition::Version(stat.version));
-                    let unlinked = sweep.unlink(&stat.name, condition, hold)?;
-                    sweep.swept.objects += u64::from(unlinked);
+                if !rule.expires(&stat.name[base.len()..], &stat, sweep.now_ms) {
+                    return Ok(ON);
                 }
-                let is_replaced = bucket.is_replaced.get();
-                Ok(if is_replaced { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                let hold = || {
+                    let gate = sweep.shelf.gate.read();
+                    sweep.check_rules(bucket).map(|()| gate)
+                };
+                // What was put under the key since the listing stays.
+                let condition = Some(Condition::Version(stat.version));
+                let unlinked = sweep.unlink(&stat.name, condition, hold);
+                if bucket.is_over.get() {
+                    // All others are left as this one is, which is told once.
+                    let what = format_args!("the objects of bucket {} from some on", bucket.name);
+                    sweep.or_left(unlinked, false, what)?;
+                    return Ok(ControlFlow::Break(()));
+                }
+                sweep.swept.objects += u64::from(unlinked?);
+                Ok(ON)
             })?;
-            if bucket.is_replaced.get() {
+            if bucket.is_over.get() {
                 break;
             }
             if swept.is_break() {
                 return Ok(swept);
             }
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(ON)
     }
 
     fn sweep_uploads(&mut self, bucket: &Ruled) -> S3Result<ControlFlow<()>> {
@@ -415,7 +424,7 @@ impl Sweep<'_> {
             if is_due_anyway || bucket.rules.iter().any(ends) {
                 stale.push((upload.to_owned(), is_due_anyway));
             }
-            Ok(ControlFlow::Continue(()))
+            Ok(ON)
         })?;
         if listed.is_break() {
             return Ok(listed);
@@ -424,16 +433,16 @@ impl Sweep<'_> {
             if (self.is_stopped)() {
                 return Ok(ControlFlow::Break(()));
             }
-            if bucket.is_replaced.get() && !is_due_anyway {
+            if bucket.is_over.get() && !is_due_anyway {
                 continue;
             }
             let ended = self.end_stale(bucket, &upload, is_due_anyway);
             let what = format_args!("upload {upload} of bucket {}", bucket.name);
-            if self.or_left(ended, ControlFlow::Continue(()), what)?.is_break() {
+            if self.or_left(ended, ON, what)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(ON)
     }
 
     fn end_stale(
@@ -444,7 +453,7 @@ impl Sweep<'_> {
     ) -> S3Result<ControlFlow<()>> {
         // Its parts are read while it is completed.
         let Some(_alone) = self.shelf.completing.try_alone(upload) else {
-            return Ok(ControlFlow::Continue(()));
+            return Ok(ON);
         };
         let hold = || {
             let gate = self.shelf.gate.write();
@@ -454,15 +463,13 @@ impl Sweep<'_> {
             Ok(gate)
         };
         if !self.unlink(&layout::upload(&bucket.name, upload), None, hold)? {
-            return Ok(ControlFlow::Continue(()));
+            return Ok(ON);
         }
         self.swept.uploads += 1;
         // What a stop leaves of the parts, the next sweep takes.
         let parts = layout::parts(&bucket.name, upload);
         let what = format_args!("parts of upload {upload} of bucket {}", bucket.name);
-        self.each_file(&parts, what, |sweep, stat| {
-            sweep.shelf.unlink_part(&stat.name).map(|_| ControlFlow::Continue(()))
-        })
+        self.each_file(&parts, what, |sweep, stat| sweep.shelf.unlink_part(&stat.name).map(|_| ON))
     }
 
     /// Takes parts whose upload is gone: what a kill left of one that was ended.
@@ -488,13 +495,16 @@ impl Sweep<'_> {
             if !is_there {
                 sweep.swept.parts += u64::from(sweep.shelf.unlink_part(&stat.name)?);
             }
-            Ok(ControlFlow::Continue(()))
+            Ok(ON)
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use tallybook::vfs::faulty::{Fault, OperationClass};
     use tallybook_files::{CopyOptions, WriteOptions};
 
     use super::*;
@@ -629,6 +639,15 @@ mod tests {
         assert_eq!(rest, Swept { uploads: 3, ..Swept::default() });
     }
 
+    /// What this does, and what is logged meanwhile.
+    fn logged<T>(run: impl FnOnce() -> T) -> (T, String) {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let lines = tracing_subscriber::fmt().with_ansi(false);
+        let lines = lines.with_writer(std::sync::Arc::new(log.reopen().unwrap()));
+        let done = tracing::dispatcher::with_default(&lines.finish().into(), run);
+        (done, std::fs::read_to_string(log.path()).unwrap())
+    }
+
     /// A sweep ended at the first thing that it couldn't read, each hour at the same one, and all behind that never
     /// expired. Nothing told which it was.
     #[test]
@@ -651,14 +670,8 @@ mod tests {
             shelf.note(&name, WriteOptions::default()).unwrap();
         }
         let now_ms = object.changed_at_ms;
-        let log = tempfile::NamedTempFile::new().unwrap();
-        let lines = tracing_subscriber::fmt().with_ansi(false);
-        let lines = lines.with_writer(std::sync::Arc::new(log.reopen().unwrap()));
-        let swept = tracing::dispatcher::with_default(&lines.finish().into(), || {
-            shelf.sweep(now_ms + 2 * DAY_MS, 7, &|| false)
-        });
+        let (swept, log) = logged(|| shelf.sweep(now_ms + 2 * DAY_MS, 7, &|| false));
         assert!(swept.is_err());
-        let log = std::fs::read_to_string(log.path()).unwrap();
         for left in [
             "objects of bucket a",
             "objects of bucket b",
@@ -674,6 +687,38 @@ mod tests {
         assert!(shelf.sweep(now_ms + 8 * DAY_MS, 7, &|| false).is_err());
         assert_eq!(keys(&shelf, layout::UPLOADS), [""; 0]);
         assert_eq!(keys(&shelf, &layout::objects("b")), ["k"]);
+    }
+
+    /// The bucket was asked for again with each object, and the log had two lines of each.
+    #[test]
+    fn a_bucket_that_can_not_be_read_any_more_is_told_of_once() {
+        let (fs, shelf) = Shelf::over_faulty();
+        // Large enough to be read from the journal each time.
+        let id = "i".repeat(4096);
+        let rule = Rule { id, is_enabled: true, expire_days: Some(1), ..Rule::default() };
+        shelf.set_bucket("b", |meta| meta.lifecycle = vec![rule.clone()]).unwrap();
+        let names: Vec<String> = (0..10).map(|key| layout::object("b", &key.to_string())).collect();
+        for name in &names {
+            shelf.note(name, WriteOptions::default()).unwrap();
+        }
+        let late_ms = shelf.files.stat(&names[9]).unwrap().unwrap().changed_at_ms + 3 * DAY_MS;
+        let is_of_catalogue = |_: &str, path: &Path| path.starts_with("/files/catalogue-000001");
+        let asked = Cell::new(0);
+        let lose = || {
+            if asked.replace(asked.get() + 1) == 0 {
+                let reads = Fault::errno(5).class(OperationClass::Reads).only(is_of_catalogue);
+                fs.fail_at(0, reads.sticky());
+            }
+            false
+        };
+        let (swept, log) = logged(|| shelf.sweep(late_ms, 7, &lose));
+        assert!(swept.is_err());
+        assert_eq!(log.matches("objects of bucket b").count(), 1, "{log}");
+        assert_eq!((log.lines().count(), asked.get()), (2, 1), "{log}");
+        fs.clear();
+        assert_eq!(keys(&shelf, &layout::objects("b")).len(), names.len());
+        let swept = shelf.sweep(late_ms, 7, &|| false).unwrap();
+        assert_eq!(swept.objects, names.len() as u64);
     }
 
     /// A sweep went by the rules that it had read at first: what somebody who saw it had them taken away to keep
