@@ -189,6 +189,20 @@ fn a_repair_that_does_not_come_to_its_end_says_so_whoever_reads() {
     assert_eq!(files(&dir, &["read", "file"]).success().stdout, b"file");
 }
 
+/// Its report couldn't be printed: what had been made anew was told nowhere, and nobody said that it wasn't.
+#[test]
+fn a_repair_that_does_not_come_to_its_end_says_that_its_report_was_not_printed() {
+    let dir = Dir::new();
+    dir.verb_reading(&["files", "write", "file"], b"file").success();
+    fs::remove_dir_all(dir.data().join("catalogue-000001")).unwrap();
+    fs::create_dir(dir.data().join("STORE.tmp")).unwrap();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut repair = tallybook();
+    repair.args(["files", "repair", "--data"]).arg(dir.data()).stdout(full);
+    let ended = run(&mut repair).failure(1, "another is needed: cannot remove");
+    ended.failure(1, "No space left on device");
+}
+
 /// Nobody was told, and the store was one fault from being lost.
 #[test]
 fn a_damaged_description_is_told_of_once_and_put_right() {

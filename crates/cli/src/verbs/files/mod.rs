@@ -257,9 +257,12 @@ fn repair(arguments: &FileStoreArguments, command: &RepairArguments) -> anyhow::
     };
     // With the catalogue the names of what was in a lost bucket are gone, too.
     let is_whole = report.old_catalogue.is_none() || report.old_buckets.is_empty();
-    // That nobody reads on makes it no more finished.
+    // That nobody reads on makes it no more finished; and what it made anew no other repair tells of.
     let ended = match report.unfinished {
         Some(error) => {
+            if let Err(unprinted) = &printed {
+                report_error(unprinted);
+            }
             Err(error).context("the repair did not come to its end, and another is needed")
         }
         None => printed,
