@@ -59,7 +59,7 @@ impl Size {
                 segment_bytes: 8 * MIB,
             },
             Scale::Full => Size {
-                repetitions: 3,
+                repetitions: 5,
                 rounds: 20,
                 keys: 2_000_000,
                 put_rate: 20_000.0,

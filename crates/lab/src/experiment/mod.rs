@@ -95,9 +95,12 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment> {
 
 #[cfg(test)]
 mod registry {
-    use std::collections::HashSet;
+    use std::collections::{BTreeMap, HashSet};
+    use std::time::SystemTime;
 
     use super::*;
+    use crate::record::Outcome;
+    use crate::report::RUNS_MIN;
     use crate::runs_file::RunName;
 
     #[test]
@@ -129,6 +132,22 @@ mod registry {
         }
     }
 
+    /// Three runs a side of `collection` at its largest, hours of them, decided nothing.
+    #[test]
+    fn what_is_compared_can_be_decided_at_full_scale() {
+        for one in all() {
+            let runs = one.runs(Scale::Full, &[]).unwrap();
+            let record = |run: &PlannedRun| {
+                let name = run.name(one.name());
+                name.record(BTreeMap::new(), None, SystemTime::UNIX_EPOCH, Outcome::default())
+            };
+            let records: Vec<Record> = runs.iter().map(record).collect();
+            let is_compared = one.report(&records, "again").html().contains("Where we lose");
+            let repetitions: HashSet<u32> = runs.iter().map(|run| run.repetition).collect();
+            assert!(!is_compared || repetitions.len() >= RUNS_MIN, "{}", one.name());
+        }
+    }
+
     /// Three runs of one server were taken for three of a side: where its memory lay was in each of them, and so in no
     /// spread.
     #[test]
@@ -136,7 +155,7 @@ mod registry {
         // The file store's experiment is how stores grow old, and says so.
         for one in all().iter().filter(|one| one.name() != "kfs") {
             let url = (one.name() == "http-floor").then(|| "http://127.0.0.1:8081".to_owned());
-            let mut stores = std::collections::BTreeMap::new();
+            let mut stores = BTreeMap::new();
             for run in one.runs(Scale::Small, url.as_slice()).unwrap() {
                 // A server that runs already is one in all of them, and its report says so.
                 let own = run.shared_store.filter(|_| !matches!(run.subject, Subject::Url { .. }));

@@ -32,7 +32,7 @@ pub(super) const FAMILY_LEVEL: f64 = LEVEL / 2.0;
 pub(super) const LEAST: f64 = 0.005;
 /// Fewer runs of a side decide nothing. Where a process is a fast or a slow one by chance, three pairs differ by the
 /// same in one row of 32, which Student's test takes for certain, and four in one of 128; five do in one of 512.
-pub(super) const RUNS_MIN: usize = 5;
+pub(crate) const RUNS_MIN: usize = 5;
 /// Runs of a pair began no further apart: in the longest experiments a row of all engines takes some hours.
 const PAIR_APART_MAX_MS: u64 = 6 * 3_600_000;
 /// What a p is more than another one of the same size by rounding, at most.

@@ -14,6 +14,8 @@ mod setup;
 mod page;
 mod document;
 
+#[cfg(test)]
+pub(crate) use compare::RUNS_MIN;
 pub use compare::{Comparer, Comparison, Row, Verdict, compare};
 pub use curves::{percentile_points, time_points};
 pub use document::{FlameGraph, Report};
