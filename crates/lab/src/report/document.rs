@@ -179,10 +179,10 @@ impl Report {
         let _ = writeln!(
             html,
             "<p>{}</p>",
-            match losses.len() {
-                0 if !self.can_decide() => format!("Not told: {TOO_FEW} {rows} comparisons."),
-                0 => format!("In none of {rows} comparisons, as far as these runs can tell."),
-                some => format!("In {some} of {rows} comparisons, beyond chance:"),
+            match (losses.len(), self.decidable(rows)) {
+                (_, None) => format!("Not told: {TOO_FEW} {rows} comparisons."),
+                (0, Some(all)) => format!("In none of {all}, as far as these runs can tell."),
+                (some, Some(all)) => format!("In {some} of {all}, beyond chance:"),
             }
         );
         if !losses.is_empty() {
@@ -277,8 +277,14 @@ impl Report {
         text
     }
 
-    fn can_decide(&self) -> bool {
-        self.comparisons.iter().any(Comparison::can_decide)
+    /// How many of these rows can be decided, and how many can't; `None` where none can be.
+    fn decidable(&self, rows: usize) -> Option<String> {
+        let decidable: usize = self.comparisons.iter().map(Comparison::decidable).sum();
+        match rows - decidable {
+            _ if decidable == 0 => None,
+            0 => Some(format!("{rows} comparisons")),
+            few => Some(format!("{decidable} comparisons ({few} more have too few runs)")),
+        }
     }
 
     /// What was lost beyond chance; speed and processor time that lean the same way, one by one, because a few runs
@@ -301,14 +307,12 @@ impl Report {
         if rows == 0 {
             return text;
         }
-        text += &match losses.len() {
-            0 if !self.can_decide() => format!("\nWhere we lose: {TOO_FEW} {rows} comparisons.\n"),
-            0 => format!("\nWhere we lose: beyond chance in none of {rows} comparisons.\n"),
-            some => {
+        text += &match (losses.len(), self.decidable(rows)) {
+            (_, None) => format!("\nWhere we lose: {TOO_FEW} {rows} comparisons.\n"),
+            (0, Some(all)) => format!("\nWhere we lose: beyond chance in none of {all}.\n"),
+            (some, Some(all)) => {
                 let losses = list(&losses);
-                format!(
-                    "\nWhere we lose, beyond chance in {some} of {rows} comparisons:\n\n{losses}"
-                )
+                format!("\nWhere we lose, beyond chance in {some} of {all}:\n\n{losses}")
             }
         };
         if !leanings.is_empty() {
@@ -446,6 +450,28 @@ mod tests {
         assert!(summary.contains("CPU per operation is"), "{summary}");
         assert!(summary.contains("3 figures of latency, memory or disk"), "{summary}");
         assert!(summary.contains("p can't go below 0.500") && summary.contains("--repetitions"));
+    }
+
+    /// It was told to be lost in none of all, most of which had two runs a side: half the rate was no loss.
+    #[test]
+    fn what_few_runs_cannot_decide_is_not_told_as_no_loss() {
+        let comparison = |runs: u32, factor: f64| {
+            let mut records = Vec::new();
+            for at in 0..runs {
+                records.push(record("tallybook", "1", at, 1000.0));
+                records.push(record("rival", "1", at, 1000.0 * factor));
+            }
+            Comparer::Targets { baseline: "rival", subject: "tallybook" }.compare(&records)
+        };
+        let records = vec![record("tallybook", "1", 0, 1000.0)];
+        let mut report = Report::new("two", "Who is faster?", "again", records);
+        let (few, enough) = (comparison(2, 2.0), comparison(5, 1.0));
+        let (undecided, decided) = (few.rows.len(), enough.rows.len());
+        report.comparison(few).comparison(enough);
+        let told = format!("none of {decided} comparisons ({undecided} more have too few runs)");
+        for text in [report.summary_markdown(), report.html()] {
+            assert!(text.contains(&told), "{text}");
+        }
     }
 
     /// What failed throughout was in no comparison, and so lost in none.
