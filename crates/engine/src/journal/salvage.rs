@@ -408,6 +408,10 @@ impl Walk<'_> {
             }) else {
                 return self.hole(segment.damage(record.offset, "a record that doesn't follow"));
             };
+            // Recovery ends there. What such a record tells was written nevertheless.
+            if is_start != (record.offset == SEGMENT_HEADER_BYTES) {
+                self.hole(segment.damage(record.offset, "a segment begins with its start alone"));
+            }
             if let Some((number, held)) = self.held.take() {
                 tell(number, &held, self.told);
             }
